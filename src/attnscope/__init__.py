@@ -1,0 +1,34 @@
+"""attnscope measures where language models look.
+
+    lens = attnscope.load("smollm2-135m-instruct")
+    reading = lens.measure("Solve: ...", queries=["last", "all"], layers=[0, 16])
+    reading.mass({"hash": "#", "star": "*"})
+
+Importing this module loads no model library; `load` does.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from attnscope.errors import AttnscopeError
+
+if TYPE_CHECKING:
+    from attnscope.analysis.reading import Reading
+    from attnscope.lens import Lens, load
+
+__all__ = ["AttnscopeError", "Lens", "Reading", "load"]
+__version__ = version("attnscope")
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("Lens", "load"):
+        from attnscope import lens
+
+        return getattr(lens, name)
+    if name == "Reading":
+        from attnscope.analysis.reading import Reading
+
+        return Reading
+    raise AttributeError(f"module 'attnscope' has no attribute '{name}'")
