@@ -1,0 +1,192 @@
+"""PEFT adapters, merged into a model's weights; refused unless every one of their tensors landed and changed it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from attnscope.errors import AttnscopeError
+from attnscope.models import hub
+from attnscope.models.memory import is_out_of_memory
+from attnscope.models.narration import libraries_silenced
+from attnscope.models.sources import find_source
+from attnscope.models.weights import safetensors_header
+
+SAFE = "adapter_model.safetensors"
+_PICKLED = "adapter_model.bin"
+_CONFIG = "adapter_config.json"
+_NAME = "attnscope_adapter"
+
+# What they learn stands beside or before the text's own tokens, and can't be merged into weights.
+_NOT_IN_WEIGHTS = frozenset(
+    {"PROMPT_TUNING", "MULTITASK_PROMPT_TUNING", "P_TUNING", "PREFIX_TUNING", "CPT", "CARTRIDGE", "ADAPTION_PROMPT"}
+)
+
+
+def find_adapter(name: str, *, allow_pickle: bool) -> Path:
+    """The folder of an adapter (a folder here or on the Hub), its weight file checked to be whole."""
+    source = find_source(name)
+    if source.kind == "hub":
+        folder = hub.fetch_adapter(source.name, source.revision, allow_pickle=allow_pickle)
+    elif source.kind == "folder" and source.path is not None:
+        folder = source.path
+    else:
+        raise _refusal("this is not an adapter", name, "an adapter is a folder or a Hub id", "check the adapter's name")
+    if not (folder / _CONFIG).is_file():
+        raise _refusal(
+            "this is not an adapter", str(folder), f"an adapter has an {_CONFIG}", "check the adapter's name"
+        )
+    _settings(folder)
+    if (folder / SAFE).is_file():
+        safetensors_header(folder / SAFE)
+    elif not (folder / _PICKLED).is_file():
+        raise _refusal("the adapter has no weights", str(folder), f"they are in {SAFE}", "check or download it again")
+    elif not allow_pickle:
+        raise _refusal(
+            "the adapter has only pickled weights, which can run any code when opened",
+            str(folder / _PICKLED),
+            "safetensors is read without asking",
+            "save it as safetensors or, if you trust its author, allow pickled weights (allow_pickle=True)",
+        )
+    return folder
+
+
+def apply_adapter(model: PreTrainedModel, folder: Path, *, name: str) -> PreTrainedModel:
+    """The model of that name with an adapter merged into its weights, of the same class as before.
+
+    The model given is used up, also when the adapter is refused.
+    """
+    settings = _settings(folder)
+    try:
+        with libraries_silenced():
+            weights = _weights(model, folder)
+            if not settings.get("ensure_weight_tying"):
+                _untie_if_adapted(model, weights)
+            before = _sums(model)
+            merged = _merged(model, folder, weights)
+    except AttnscopeError:
+        raise
+    except Exception as error:  # each kind of adapter has its own way to fail on a model it wasn't made for
+        if is_out_of_memory(error):
+            raise
+        raise _mismatch(folder, settings, _first_lines(error)) from error
+    after = _sums(merged)
+    if type(merged) is not type(model) or after.keys() != before.keys():
+        raise _refusal(
+            "the adapter can't be merged into the model",
+            str(folder),
+            f"{settings['peft_type']} leaves modules of its own in it",
+            "use an adapter that changes weights, such as LoRA",
+        )
+    if after == before:
+        raise _refusal(
+            "the adapter changes nothing",
+            str(folder),
+            f"all {len(after)} weights of {name} are the same with and without it, in {merged.dtype}",
+            "train the adapter, or leave it out",
+        )
+    merged.train(False)
+    return merged
+
+
+def adapter_file(folder: Path) -> Path:
+    """The file an adapter's weights are read from."""
+    return folder / SAFE if (folder / SAFE).is_file() else folder / _PICKLED
+
+
+def made_for(folder: Path) -> str | None:
+    """The base model an adapter says it was made for: a hint only, as the same model goes by many names."""
+    named = _settings(folder).get("base_model_name_or_path")
+    return str(named) if named else None
+
+
+def _weights(model: PreTrainedModel, folder: Path) -> dict[str, torch.Tensor]:
+    from peft.utils import load_peft_weights
+
+    renamed = getattr(model, "_checkpoint_conversion_mapping", {})
+    return dict(load_peft_weights(str(folder), device="cpu", key_mapping=renamed))
+
+
+def _untie_if_adapted(model: PreTrainedModel, weights: dict[str, torch.Tensor]) -> None:
+    # Merging into a tied weight would change the other end too, which the adapter as trained does not.
+    embeddings: Any = model.get_input_embeddings()
+    head: Any = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    if head is None or getattr(head, "weight", None) is not getattr(embeddings, "weight", None):
+        return
+    ends = [name.rpartition(".")[2] for name, module in model.named_modules() if module is head or module is embeddings]
+    if any(end in key.split(".") for key in weights for end in ends):
+        head.weight = torch.nn.Parameter(head.weight.detach().clone(), requires_grad=False)
+        model.config.tie_word_embeddings = model.config.get_text_config().tie_word_embeddings = False
+
+
+def _merged(model: PreTrainedModel, folder: Path, weights: dict[str, torch.Tensor]) -> PreTrainedModel:
+    from peft import PeftConfig, PeftModel
+    from peft.utils import set_peft_model_state_dict
+
+    config = PeftConfig.from_pretrained(str(folder))
+    config.inference_mode = True
+    wrapped = PeftModel(model, config, adapter_name=_NAME)
+    result: Any = set_peft_model_state_dict(wrapped, weights, adapter_name=_NAME)
+    without_place = list(result.unexpected_keys)
+    without_weights = [key for key in result.missing_keys if _NAME in key.split(".")]
+    if without_place or without_weights or not weights:
+        raise _mismatch(folder, _settings(folder), _unlanded(len(weights), without_place, without_weights))
+    return wrapped.merge_and_unload(safe_merge=True)  # type: ignore[no-any-return]
+
+
+def _unlanded(held: int, without_place: list[str], without_weights: list[str]) -> str:
+    if without_place:
+        return f"{len(without_place)} of its {held} tensors have no place in the model, such as {without_place[0]}"
+    if without_weights:
+        return f"it has no weights for {len(without_weights)} adapted places, such as {without_weights[0]}"
+    return "it holds no tensors"
+
+
+def _sums(model: PreTrainedModel) -> dict[str, tuple[int, ...]]:
+    # Bits summed as whole numbers: exact, so equal weights always give equal sums and a copy isn't needed.
+    sums: dict[str, tuple[int, ...]] = {}
+    for name, weight in model.named_parameters():
+        bits = weight.detach().contiguous().view(torch.uint8).flatten()
+        sums[name] = tuple(int(bits[start :: weight.itemsize].sum()) for start in range(weight.itemsize))
+    return sums
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    file = folder / _CONFIG
+    try:
+        settings = dict(json.loads(file.read_text(encoding="utf-8")))
+        kind = str(settings["peft_type"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise _refusal(
+            "the adapter's configuration can't be read", str(file), f"it needs a peft_type ({error})", "save it again"
+        ) from error
+    if kind in _NOT_IN_WEIGHTS:
+        raise _refusal(
+            f"a {kind} adapter can't be measured",
+            str(file),
+            "it adds vectors that are no tokens of the text, so attention on the text alone isn't the whole",
+            "use an adapter that changes weights, such as LoRA",
+        )
+    return settings
+
+
+def _mismatch(folder: Path, settings: dict[str, Any], how: str) -> AttnscopeError:
+    base = settings.get("base_model_name_or_path")
+    return _refusal(
+        "the adapter does not fit the model",
+        str(folder),
+        how,
+        f"load it on the model it was made for{f', {base}' if base else ''}",
+    )
+
+
+def _refusal(what: str, where: str, allowed: str, todo: str) -> AttnscopeError:
+    return AttnscopeError(what, where=where, allowed=allowed, todo=todo)
+
+
+def _first_lines(error: Exception) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__

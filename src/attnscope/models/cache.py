@@ -1,0 +1,142 @@
+"""Where prepared models are kept, and how one gets there whole or not at all.
+
+A model is prepared in a folder beside its place and moved there in one step, under a lock. The marker inside names
+every file with its size and SHA-256; a folder without a marker that fits is not a model.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+from platformdirs import user_cache_path
+
+from attnscope.errors import AttnscopeError
+from attnscope.models.narration import step
+
+MARKER = "attnscope.json"
+
+
+def cache_folder() -> Path:
+    """The cache: ATTNSCOPE_CACHE if set, else the user's cache folder. It may not exist yet."""
+    override = os.environ.get("ATTNSCOPE_CACHE")
+    return Path(override).expanduser().absolute() if override else user_cache_path("attnscope")
+
+
+def place(name: str) -> Path:
+    """Where the prepared model of this name is, or will be."""
+    return cache_folder() / "models" / name
+
+
+def is_whole(folder: Path, origin: str) -> bool:
+    """Whether a finished preparation of this very origin is here with every file at its full size."""
+    try:
+        marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
+        files: dict[str, dict[str, int]] = marker["files"]
+        return (
+            bool(files)
+            and marker["origin"] == origin
+            and all((folder / name).stat().st_size == file["bytes"] for name, file in files.items())
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def recorded_hashes(folder: Path) -> dict[str, str] | None:
+    """SHA-256 by file name as noted when the folder was published, or None if it isn't a published one."""
+    try:
+        files = json.loads((folder / MARKER).read_text(encoding="utf-8"))["files"]
+        return {name: str(file["sha256"]) for name, file in files.items()}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def prepared(name: str, origin: str, fill: Callable[[Path], None]) -> Path:
+    """The folder of a prepared model; `fill` writes it into an empty folder if it isn't there whole.
+
+    origin: what the model is made from; another origin under the same name is prepared anew.
+    """
+    target = place(name)
+    if is_whole(target, origin):
+        return target
+    with _explained(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _alone(target):
+            if is_whole(target, origin):
+                return target
+            for leftover in target.parent.glob(f".{name}.preparing-*"):
+                shutil.rmtree(leftover, ignore_errors=True)
+            workshop = Path(tempfile.mkdtemp(prefix=f".{name}.preparing-", dir=target.parent))
+            try:
+                made = workshop / "model"
+                made.mkdir()
+                fill(made)
+                _mark(made, origin)
+                if target.exists():
+                    os.replace(target, workshop / "replaced")
+                os.replace(made, target)
+                _sync(target.parent)
+            finally:
+                shutil.rmtree(workshop, ignore_errors=True)
+    return target
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _mark(folder: Path, origin: str) -> None:
+    paths = sorted(path for path in folder.iterdir() if path.is_file())
+    files = {path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in paths}
+    for path in paths:
+        _sync(path)
+    marker = folder / MARKER
+    marker.write_text(json.dumps({"origin": origin, "files": files}, indent=2) + "\n", encoding="utf-8")
+    _sync(marker)
+    _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _alone(target: Path) -> Iterator[None]:
+    lock = FileLock(target.parent / f".{target.name}.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        with step(f"Another process is preparing {target.name}; waiting for it"):
+            lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _explained(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise AttnscopeError(
+            f"can't write {target.name} into the cache",
+            where=str(error.filename or target),
+            allowed=f"the system says: {error.strerror or error}",
+            todo="free some disk space" if full else "set ATTNSCOPE_CACHE to a folder you can write to",
+        ) from error

@@ -1,0 +1,167 @@
+"""A name becomes a loaded model: the one way in for built-ins, folders, GGUF files, the Hub, and adapters on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from attnscope.errors import AttnscopeError, near
+from attnscope.models import hub
+from attnscope.models.adapters import adapter_file, apply_adapter, find_adapter, made_for
+from attnscope.models.architecture import describe
+from attnscope.models.builtin import BUILTINS
+from attnscope.models.cache import recorded_hashes, sha256
+from attnscope.models.checkpoint import read_config, read_model, read_tokenizer
+from attnscope.models.memory import free_memory, refuse_if_too_large, shortage_explained
+from attnscope.models.package import builtin_folder
+from attnscope.models.sources import Source, find_source
+from attnscope.models.weights import Weights, folder_weights, gguf_weights
+
+_DTYPES = ("float32", "bfloat16", "float16", "float64")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model in evaluation mode with its tokenizer and what is known about it."""
+
+    name: str
+    source: Source
+    model: PreTrainedModel
+    tokenizer: Any
+    architecture: str
+    layers: int
+    heads: int
+    context: int | None
+    unreadable: dict[int, str]  # layer -> why its attention can't be read
+    adapter: str | None
+    adapter_base: str | None  # the base the adapter says it was made for: a hint, not checked
+    dtype: str
+    device: str
+    files: tuple[Path, ...]
+
+    @cached_property
+    def fingerprint(self) -> dict[str, str]:
+        """SHA-256 by file name of the weights, the adapter's included; read from disk on first use."""
+        recorded = {folder: recorded_hashes(folder) or {} for folder in {file.parent for file in self.files}}
+        return {file.name: recorded[file.parent].get(file.name) or sha256(file) for file in self.files}
+
+
+def load(
+    name: str,
+    *,
+    adapter: str | None = None,
+    revision: str | None = None,
+    dtype: str | None = None,
+    device: str | None = None,
+    device_map: str | dict[str, Any] | None = None,
+    trust_remote_code: bool = False,
+    allow_pickle: bool = False,
+) -> Loaded:
+    """Load a model by built-in name, folder, .gguf file or Hub id (org/name, org/name@revision).
+
+    adapter: a PEFT adapter (folder or Hub id), merged into the weights. dtype: float32 on a CPU if it fits, else the
+    checkpoint's own. device: a CUDA device if there is one, else Apple's, else the CPU. device_map: spread a model
+    over devices, as transformers does. Code and pickled weights that come with a model are refused unless allowed.
+    """
+    source = find_source(name, revision)
+    target = _device(device, device_map)
+    _known_dtype(dtype)
+    path = _on_this_machine(source, code=trust_remote_code)
+    with shortage_explained(name):
+        weights = gguf_weights(path) if path.is_file() else None
+        config = read_config(path, trust_remote_code=trust_remote_code)
+        facts = describe(config, name)
+        tokenizer = read_tokenizer(path, trust_remote_code=trust_remote_code)
+        adapter_folder = find_adapter(adapter, allow_pickle=allow_pickle) if adapter else None
+        if source.kind == "hub":
+            hub.fetch_weights(source.name, path, allow_pickle=allow_pickle)
+        weights = weights or folder_weights(path, allow_pickle=allow_pickle)
+        chosen = dtype or _default_dtype(config, weights, target)
+        if device_map is None:
+            refuse_if_too_large(name, _bytes(config, weights, chosen), target, chosen)
+        model = read_model(
+            path,
+            config,
+            dtype=chosen,
+            device=target,
+            device_map=device_map,
+            trust_remote_code=trust_remote_code,
+            allow_pickle=allow_pickle,
+        )
+        files = weights.files
+        if adapter_folder:
+            model = apply_adapter(model, adapter_folder, name=name)
+            files = (*files, adapter_file(adapter_folder))
+    return Loaded(
+        name=name,
+        source=source,
+        model=model,
+        tokenizer=tokenizer,
+        architecture=type(model).__name__,
+        layers=facts.layers,
+        heads=facts.heads,
+        context=facts.context,
+        unreadable=facts.unreadable,
+        adapter=adapter,
+        adapter_base=made_for(adapter_folder) if adapter_folder else None,
+        dtype=str(model.dtype).removeprefix("torch."),
+        device=str(model.device),
+        files=files,
+    )
+
+
+def _on_this_machine(source: Source, *, code: bool) -> Path:
+    if source.kind == "builtin":
+        return builtin_folder(BUILTINS[source.name])
+    if source.kind == "hub":
+        return hub.fetch_description(source.name, source.revision, code=code)
+    if source.path is None:
+        raise ValueError(f"a {source.kind} has a path")
+    return source.path
+
+
+def _device(device: str | None, device_map: str | dict[str, Any] | None) -> torch.device:
+    if device is None:
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    if device_map is not None:
+        raise AttnscopeError(
+            "both a device and a device map were given",
+            where=f"device {device}, device_map {device_map}",
+            allowed="a model goes to one device, or is spread over several",
+            todo="leave one out",
+        )
+    there = ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
+    there += ["cuda"] if torch.cuda.is_available() else []
+    there += ["mps"] if torch.backends.mps.is_available() else []
+    if device not in there:
+        raise AttnscopeError(
+            "there is no such device", where=device, allowed=near(device, there), todo="choose one of these"
+        )
+    return torch.device(device)
+
+
+def _known_dtype(dtype: str | None) -> None:
+    if dtype is not None and dtype not in _DTYPES:
+        raise AttnscopeError("unknown dtype", where=dtype, allowed=near(dtype, _DTYPES), todo="choose one of these")
+
+
+def _default_dtype(config: Any, weights: Weights, device: torch.device) -> str:
+    own = str(config.get_text_config().dtype or config.dtype or weights.dtype or "float32").removeprefix("torch.")
+    if device.type == "cpu" and _bytes(config, weights, "float32") <= free_memory(device):
+        return "float32"
+    return own
+
+
+def _bytes(config: Any, weights: Weights, dtype: str) -> int:
+    if getattr(config, "quantization_config", None) is not None and weights.files[0].suffix != ".gguf":
+        return weights.stored_bytes
+    wanted = weights.values * getattr(torch, dtype).itemsize
+    # A GGUF is dequantized as a whole to float32 before it is cast.
+    return int(wanted + weights.values * 4 if weights.files[0].suffix == ".gguf" and dtype != "float32" else wanted)

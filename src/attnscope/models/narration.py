@@ -1,0 +1,53 @@
+"""What is seen while a model loads: our own lines on standard error, nobody else's bars and warnings."""
+
+from __future__ import annotations
+
+import io
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from typing import Any
+
+from rich.console import Console
+
+
+@contextmanager
+def step(text: str) -> Iterator[None]:
+    """Say on standard error what is being done: a spinner on a terminal, one plain line elsewhere."""
+    console = Console(file=sys.stderr)  # held, so that it outlives libraries_silenced's redirection
+    if console.is_terminal:
+        with console.status(text):
+            yield
+    else:
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+        yield
+
+
+@contextmanager
+def libraries_silenced() -> Iterator[None]:
+    """No progress bars, warnings or log lines from transformers and the Hub client; put back afterwards."""
+    from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+    from transformers.utils import logging as transformers_logging
+
+    logging: Any = transformers_logging
+
+    verbosity, had_bars, hub_had_bars = (
+        logging.get_verbosity(),
+        logging.is_progress_bar_enabled(),
+        not are_progress_bars_disabled(),
+    )
+    logging.set_verbosity(logging.FATAL)
+    logging.disable_progress_bar()
+    disable_progress_bars()
+    try:
+        # Some bars (GGUF's) heed no setting.
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if had_bars:
+            logging.enable_progress_bar()
+        if hub_had_bars:
+            enable_progress_bars()

