@@ -1,0 +1,122 @@
+"""The way in for models outside transformers' attention interface: their own eager attention, a layer at a time.
+
+Some architectures (Falcon, BLOOM, MPT, GPT-J, GPT-Neo, ...) make their attention weights themselves. A small forward
+with `output_attentions=True` shows which module made each layer's weights: the one that returned that very tensor.
+From then on each of these modules is asked for its weights as it runs, and they are reduced and let go before the
+next layer starts, so there is never more than one layer's matrix.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from attnscope.meter.interface import implementation
+from attnscope.meter.recorder import EnoughError, Recorder
+
+
+@dataclass(frozen=True)
+class EagerModule:
+    """A module that returns a layer's attention weights, and where in its outputs they stand."""
+
+    module: nn.Module
+    place: int
+
+
+EagerModules = dict[int, EagerModule]
+
+
+def find_modules(model: PreTrainedModel, inputs: dict[str, Any]) -> EagerModules:
+    """By layer, the innermost module that returns its attention weights; empty where the model gives none."""
+    returned: dict[int, list[tuple[EagerModule, Tensor]]] = {}
+
+    def note(module: nn.Module, _args: Any, output: Any) -> None:
+        for place, part in enumerate(output if isinstance(output, tuple) else ()):
+            if isinstance(part, Tensor) and part.dim() == 4:
+                returned.setdefault(id(part), []).append((EagerModule(module, place), part))
+
+    with ExitStack() as stack:
+        for module in model.modules():
+            handle = module.register_forward_hook(note)
+            stack.callback(handle.remove)
+        stack.enter_context(implementation(model, "eager"))
+        outputs = model.base_model(**inputs, output_attentions=True)
+    weights = getattr(outputs, "attentions", None) or ()
+    # inner modules return before outer ones do, so the first to return a tensor is the innermost
+    return {layer: returned[id(each)][0][0] for layer, each in enumerate(weights) if id(each) in returned}
+
+
+@contextmanager
+def recorded_eagerly(model: PreTrainedModel, recorder: Recorder, modules: EagerModules) -> Iterator[None]:
+    """Inside, each wanted layer's weights are reduced into `recorder` as soon as they are made."""
+    last = max(recorder.layers)
+    with ExitStack() as stack:
+        for layer in recorder.layers:
+            found = modules[layer]
+            asks = found.module.register_forward_pre_hook(_ask_for_weights, with_kwargs=True)
+            stack.callback(asks.remove)
+            takes = found.module.register_forward_hook(
+                _taker(recorder, layer, found.place, _window(model, layer), ends=layer == last)
+            )
+            stack.callback(takes.remove)
+        stack.enter_context(implementation(model, "eager"))
+        yield
+
+
+def _ask_for_weights(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    names = inspect.signature(module.forward).parameters
+    if "output_attentions" in names:
+        place = list(names).index("output_attentions")
+        if place < len(args):
+            args = (*args[:place], True, *args[place + 1 :])
+        else:
+            kwargs = {**kwargs, "output_attentions": True}
+    return args, kwargs
+
+
+def _taker(recorder: Recorder, layer: int, place: int, window: int | None, *, ends: bool) -> Any:
+    def take(_module: nn.Module, _args: Any, output: tuple[Any, ...]) -> tuple[Any, ...]:
+        weights = output[place].to(torch.promote_types(output[place].dtype, torch.float32))  # (B, H, Sq, Sk)
+        shares = recorder.weights.to(weights.device, weights.dtype)  # (B, m, Sq)
+        recorder.calls[layer] += 1
+        recorder.masks[layer] = "eager"
+        recorder.received[layer] = shares[:, None] @ weights
+        recorder.uniform[layer] = _uniform(weights, shares, window, recorder.real)
+        if recorder.entropy:
+            entropy = -torch.xlogy(weights, weights).sum(-1)  # (B, H, Sq)
+            recorder.entropies[layer] = entropy @ shares.transpose(1, 2)
+        if recorder.stop and ends:
+            raise EnoughError
+        return (*output[:place], None, *output[place + 1 :])
+
+    return take
+
+
+def _window(model: PreTrainedModel, layer: int) -> int | None:
+    """GPT-Neo's local layers see this many keys back; the other architectures read this way see them all."""
+    config = model.config
+    kinds = getattr(config, "attention_layers", None)
+    return config.window_size if kinds and kinds[layer] == "local" else None
+
+
+def _uniform(weights: Tensor, shares: Tensor, window: int | None, real: Tensor | None) -> Tensor:
+    """(B, 1, m, keys) of a gaze at all visible keys alike.
+
+    The weights don't tell which keys are visible: one of zero may be a key that is seen but scored very low.
+    """
+    rows, keys = weights.shape[2:]
+    back = torch.arange(keys - rows, keys, device=weights.device)[:, None] - torch.arange(keys, device=weights.device)
+    ahead = (shares.sum(1)[:, None, :, None] * weights).amax((0, 1))[back < 0]  # of rows that are not pads
+    causal = not bool(ahead.any())
+    seen = (back >= 0) if causal else torch.ones_like(back, dtype=torch.bool)  # (rows, keys)
+    if window is not None:
+        seen &= back < window
+    visible = seen[None, None] if real is None else seen & real.to(seen.device)[:, None, None, :keys]
+    return (shares[:, None] / visible.sum(-1).clamp(min=1)[:, :, None]) @ visible.to(shares.dtype)

@@ -1,0 +1,80 @@
+"""Shares independent tasks out over the cores.
+
+A long pass goes to a crew of workers, one a core: torch's own threading splits every operation over all cores and pays
+for it at each one, while a worker that walks through whole tasks keeps a block of scores in its core's cache from the
+first product to the last. A short pass is over before the workers are awake (torch's threads hold the cores for some
+milliseconds after each operation), so torch's own threading serves it better. The split is fixed by the tasks' costs:
+the same work on the same machine gives the same bits.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+from torch import Tensor
+
+MOST_WORKERS = 32
+SHORT_PASS = 20_000_000  # scores; about 15 ms on two cores
+
+_pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
+_pools_lock = threading.Lock()
+_scratch = threading.local()
+
+
+def crew_size(scores: int, device: torch.device) -> int:
+    """How many workers a pass over so many scores gets; 0 means none, torch's own threading does it."""
+    if device.type != "cpu" or scores < SHORT_PASS:
+        return 0
+    return min(torch.get_num_threads(), MOST_WORKERS)
+
+
+def fair_shares(costs: Sequence[int], workers: int) -> list[list[int]]:
+    """Task numbers by worker: the costliest first, each to the worker with the least to do so far."""
+    shares: list[list[int]] = [[] for _ in range(max(1, workers))]
+    loads = [0] * len(shares)
+    for task in sorted(range(len(costs)), key=lambda task: -costs[task]):
+        lightest = loads.index(min(loads))
+        shares[lightest].append(task)
+        loads[lightest] += costs[task]
+    return shares
+
+
+def run_workers(work: Callable[[int], None], workers: int) -> None:
+    """Call `work(0)` to `work(workers - 1)` at once, each on a core of its own; with no workers, `work(0)` here."""
+    if workers == 0:
+        work(0)
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # also what the workers' matrix products go by
+    try:
+        for future in [_pool(workers).submit(work, worker) for worker in range(workers)]:
+            future.result()
+    finally:
+        torch.set_num_threads(before)
+
+
+def held(count: int, place: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A buffer of `count` numbers that this thread keeps: fresh memory costs more than the arithmetic."""
+    buffers: dict[tuple[int, torch.dtype, torch.device], Tensor] = _scratch.__dict__.setdefault("buffers", {})
+    buffer = buffers.get((place, dtype, device))
+    if buffer is None or buffer.numel() < count:
+        buffers[place, dtype, device] = buffer = torch.empty(count, dtype=dtype, device=device)
+    return buffer
+
+
+def _pool(workers: int) -> ThreadPoolExecutor:
+    key = (os.getpid(), workers)  # a forked child has its parent's pool object but none of its threads
+    with _pools_lock:
+        if key not in _pools:
+            _pools[key] = ThreadPoolExecutor(workers, thread_name_prefix="attnscope", initializer=_prepare)
+        return _pools[key]
+
+
+def _prepare() -> None:
+    """A worker's thread stays on one core, and drops weights below 1e-38, which would slow products tenfold."""
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
