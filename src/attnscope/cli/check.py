@@ -1,0 +1,48 @@
+"""`attnscope check`: the evidence card of a model."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from attnscope.cli import options
+
+
+def check(
+    model: Annotated[str, typer.Argument(help="A built-in name, org/name, a folder or a .gguf file.")],
+    tokens: Annotated[int, typer.Option(min=2, help="Length of the longer of the two prompts it checks with.")] = 256,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    adapter: options.Adapter = None,
+    revision: options.Revision = None,
+    dtype: options.Dtype = None,
+    device: options.Device = None,
+    device_map: options.DeviceMap = None,
+    trust_remote_code: options.TrustRemoteCode = False,
+    allow_pickle: options.AllowPickle = False,
+) -> None:
+    """Show that a model is read exactly, and what it costs."""
+    import attnscope
+
+    lens = attnscope.load(
+        model,
+        adapter=adapter,
+        revision=revision,
+        dtype=dtype,
+        device=device,
+        device_map=device_map,
+        trust_remote_code=trust_remote_code,
+        allow_pickle=allow_pickle,
+    )
+    card = lens.check(tokens=tokens)
+    if as_json:
+        made = asdict(card)
+        for part in ("short", "long"):
+            made[part].pop("eager")
+        print(json.dumps({"model": lens.name, "architecture": lens.loaded.architecture, **made}))  # noqa: T201
+        return
+    from attnscope.cli.terminal import show_card
+
+    show_card(lens, card)

@@ -1,0 +1,62 @@
+"""The command line: thin verbs over the public API. What a user can mend ends in one line and exit code 2."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import typer
+
+from attnscope.cli import check, measure, models
+from attnscope.errors import AttnscopeError
+
+UsageError: Any = typer.BadParameter.__base__  # typer has it, but under no public name of its own
+
+app = typer.Typer(
+    name="attnscope",
+    help="Measure where language models look: exactly, at nearly the cost of a plain forward pass.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("measure")(measure.measure)
+app.command("check")(check.check)
+app.command("models")(models.models)
+
+
+@app.callback(invoke_without_command=True)
+def _start(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help())  # noqa: T201
+
+
+def main() -> None:
+    """Run a command, and tell what went wrong in one line."""
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    try:
+        code = typer.main.get_command(app).main(standalone_mode=False)
+    except AttnscopeError as error:
+        code = _complain(str(error))
+    except (typer.Abort, KeyboardInterrupt):
+        code = _complain("stopped", 130)
+    except UsageError as error:
+        code = _complain(_usage(error))
+    except BrokenPipeError:
+        code = 0
+    sys.exit(code or 0)
+
+
+def _usage(error: Any) -> str:
+    context = getattr(error, "ctx", None)
+    verb = context.command_path if context else "attnscope"
+    possible = getattr(error, "possibilities", None)
+    near = f"near: {', '.join(possible)}" if possible else "its arguments and options are told by --help"
+    what = error.format_message().split("\n")[0].rstrip(".")
+    return f"{what} ({verb}): {near}; run '{verb} --help'"
+
+
+def _complain(line: str, code: int = 2) -> int:
+    print(f"attnscope: {line}", file=sys.stderr)  # noqa: T201
+    return code

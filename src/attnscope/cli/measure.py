@@ -1,0 +1,134 @@
+"""`attnscope measure`: one prompt, measured and shown."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from attnscope.cli import options
+from attnscope.errors import AttnscopeError
+from attnscope.study.classes import parse_classes
+
+
+def measure(
+    text: Annotated[str | None, typer.Argument(help="The prompt, read as it is.")] = None,
+    file: Annotated[Path | None, typer.Option(help="Read the prompt from a file (UTF-8); - is standard input.")] = None,
+    model: Annotated[str, typer.Option(help="A built-in name, org/name, a folder or a .gguf file.")] = (
+        options.DEFAULT_MODEL
+    ),
+    queries: Annotated[str, typer.Option(help="Whose gaze: last, all, or both as last,all.")] = "last",
+    layers: Annotated[str, typer.Option(help="Layers from 0: 0,16,20 or 0-3; all by default.")] = "all",
+    heads: Annotated[str, typer.Option(help="Heads from 0: 0,3 or 0-3; all by default.")] = "all",
+    classes: Annotated[
+        list[str] | None,
+        typer.Option("--class", help="A kind of token: 'hash=#', 'digits=re:[0-9]', 'marks=special:'. Repeatable."),
+    ] = None,
+    chat: Annotated[bool, typer.Option("--chat", help="Put the text through the model's chat template.")] = False,
+    entropy: Annotated[bool, typer.Option("--entropy", help="Also measure each head's entropy, in nats.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    picture: Annotated[Path | None, typer.Option(help="Draw it: a .png, .svg, .pdf or .html file.")] = None,
+    beyond_context: Annotated[
+        bool, typer.Option("--beyond-context", help="Measure a prompt longer than the model was made for.")
+    ] = False,
+    adapter: options.Adapter = None,
+    revision: options.Revision = None,
+    dtype: options.Dtype = None,
+    device: options.Device = None,
+    device_map: options.DeviceMap = None,
+    trust_remote_code: options.TrustRemoteCode = False,
+    allow_pickle: options.AllowPickle = False,
+) -> None:
+    """Measure what every layer and head looks at in one prompt."""
+    rules = parse_classes(classes or [])
+    groups = _groups(queries)
+    chosen_layers, chosen_heads = options.numbers(layers, "--layers"), options.numbers(heads, "--heads")
+    prompt = _prompt(text, file)
+    if picture is not None:
+        from attnscope.figures.save import check_path
+
+        check_path(picture)
+
+    import attnscope
+
+    lens = attnscope.load(
+        model,
+        adapter=adapter,
+        revision=revision,
+        dtype=dtype,
+        device=device,
+        device_map=device_map,
+        trust_remote_code=trust_remote_code,
+        allow_pickle=allow_pickle,
+    )
+    reading = lens.measure(
+        prompt, groups, chosen_layers, chosen_heads, chat=chat, entropy=entropy, beyond_context=beyond_context
+    )
+    for name in reading.unmatched(rules):
+        print(f"attnscope: warning: class '{name}' matches 0 of {len(reading.tokens)} tokens", file=sys.stderr)  # noqa: T201
+    if picture is not None:
+        from attnscope.figures.prompt import mass_by_layer, received_along_prompt
+        from attnscope.figures.save import save
+
+        save(mass_by_layer(reading, rules) if rules else received_along_prompt(reading), picture)
+    if as_json:
+        print(json.dumps(reading.as_json(rules), ensure_ascii=False))  # noqa: T201
+        return
+    from attnscope.cli.terminal import show_reading
+
+    show_reading(reading, rules)
+    if picture is not None:
+        print(f"picture: {picture}")  # noqa: T201
+
+
+def _groups(queries: str) -> list[str]:
+    groups = [name.strip() for name in queries.split(",") if name.strip()]
+    for name in groups:
+        if name not in ("last", "all"):
+            raise AttnscopeError(
+                f"unknown query group '{name}'", where="--queries", allowed="last, all", todo="use one or both of them"
+            )
+    if not groups or len(set(groups)) < len(groups):
+        raise AttnscopeError(
+            "query groups are missing or named twice",
+            where="--queries",
+            allowed="last, all, or last,all",
+            todo="name each once",
+        )
+    return groups
+
+
+def _prompt(text: str | None, file: Path | None) -> str:
+    if (text is None) == (file is None):
+        raise AttnscopeError(
+            "no prompt given" if text is None else "two prompts given",
+            where="measure",
+            allowed="a text or --file FILE",
+            todo="give one of them",
+        )
+    if file is not None:
+        try:
+            raw = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+            text = raw.decode("utf-8")  # read as bytes, so that line ends stay as they are
+        except OSError as error:
+            raise AttnscopeError(
+                "can't read the prompt",
+                where=str(file),
+                allowed=f"a file that can be read ({error.strerror})",
+                todo="check the path",
+            ) from error
+        except UnicodeDecodeError as error:
+            raise AttnscopeError(
+                "the prompt is not UTF-8 text",
+                where=f"{file}, byte {error.start}",
+                allowed="UTF-8",
+                todo="convert the file first",
+            ) from error
+    if not text:
+        raise AttnscopeError(
+            "the prompt is empty", where="prompt", allowed="at least one token of text", todo="give it some text"
+        )
+    return text

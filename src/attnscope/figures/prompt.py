@@ -1,0 +1,91 @@
+"""Pictures of one reading: class mass layer by layer, and attention along the prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import altair as alt
+import polars as pl
+
+from attnscope.analysis.reading import Reading
+from attnscope.study.classes import OTHER
+
+PALETTE = ("#d62728", "#1f77b4", "#8c8c8c", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#bcbd22")
+WIDTH = 720
+
+
+def mass_by_layer(reading: Reading, classes: Mapping[str, str]) -> alt.VConcatChart:
+    """Stacked bars, one a layer, a panel for each query group; a tick where a uniform gaze would put the total."""
+    names = list(classes)
+    table = (
+        reading.mass(classes)
+        .filter(pl.col("token_class") != OTHER)
+        .group_by("queries", "layer", "token_class", maintain_order=True)
+        .agg(pl.col("mass", "expected").mean())
+        .with_columns(pl.col("token_class").replace_strict({name: i for i, name in enumerate(names)}).alias("order"))
+    )
+    colours = alt.Scale(domain=names, range=[PALETTE[i % len(PALETTE)] for i in range(len(names))])
+    panels = []
+    for queries in reading.queries:
+        part = table.filter(pl.col("queries") == queries)
+        layer = alt.X("layer:O", title="layer", axis=alt.Axis(labelAngle=0))
+        bars = (
+            alt.Chart(part)
+            .mark_bar()
+            .encode(
+                x=layer,
+                y=alt.Y("mass:Q", title="share of attention"),
+                color=alt.Color("token_class:N", title="class", scale=colours, sort=names),
+                order="order:Q",
+                tooltip=[
+                    "layer",
+                    "token_class",
+                    alt.Tooltip("mass", format=".4f"),
+                    alt.Tooltip("expected", format=".4f"),
+                ],
+            )
+        )
+        uniform = (
+            alt.Chart(part.group_by("layer", maintain_order=True).agg(pl.col("expected").sum()))
+            .mark_tick(color="black", thickness=1.5)
+            .encode(x=layer, y="expected:Q", tooltip=[alt.Tooltip("expected", title="uniform gaze", format=".4f")])
+        )
+        title = alt.Title(
+            f"Where attention lands, by kind of token: queries {queries}",
+            subtitle=f"{reading.evidence['model']}, {len(reading.tokens)} tokens, one prompt, mean over "
+            f"{len(reading.heads)} heads; black tick: a uniform gaze",
+            anchor="start",
+        )
+        panels.append(alt.layer(bars, uniform).properties(width=WIDTH, height=240, title=title))
+    return alt.vconcat(*panels)
+
+
+def received_along_prompt(reading: Reading) -> alt.VConcatChart:
+    """Attention received by each key, mean over layers and heads, a panel for each query group."""
+    panels = []
+    for group, queries in enumerate(reading.queries):
+        received = reading.received[:, :, group].mean((0, 1))
+        table = pl.DataFrame(
+            {
+                "position": [token.position for token in reading.tokens],
+                "token": [repr(token.text) for token in reading.tokens],
+                "received": received.astype(float),
+            }
+        )
+        title = alt.Title(
+            f"Attention received along the prompt: queries {queries}",
+            subtitle=f"{reading.evidence['model']}, {len(reading.tokens)} tokens, one prompt, mean over "
+            f"{len(reading.layers)} layers and {len(reading.heads)} heads",
+            anchor="start",
+        )
+        panels.append(
+            alt.Chart(table)
+            .mark_bar(width=max(1, WIDTH // (len(table) + 1) - 1))
+            .encode(
+                x=alt.X("position:Q", title="token position"),
+                y=alt.Y("received:Q", title="share of attention"),
+                tooltip=["position", "token", alt.Tooltip("received", format=".4f")],
+            )
+            .properties(width=WIDTH, height=200, title=title)
+        )
+    return alt.vconcat(*panels)

@@ -1,0 +1,48 @@
+"""A chart description -> a file, in the format its name ends with. Nothing is fetched: fonts and scripts are inside."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import altair as alt
+
+from attnscope.errors import AttnscopeError
+
+FORMATS = (".png", ".svg", ".pdf", ".html")
+SCALE = 2  # pixels to a point, for print and dense screens
+
+
+def check_path(path: Path) -> None:
+    """Refuse, before any work is done, a picture that could not be written."""
+    if path.suffix.lower() not in FORMATS:
+        raise AttnscopeError(
+            f"can't draw a '{path.suffix or path.name}' file",
+            where=str(path),
+            allowed=", ".join(FORMATS),
+            todo="give the picture one of these endings",
+        )
+    folder = path.absolute().parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise AttnscopeError(
+            "can't write the picture",
+            where=str(path),
+            allowed="a folder that exists and can be written to",
+            todo="make the folder first",
+        )
+
+
+def save(chart: alt.TopLevelMixin, path: Path) -> None:
+    """Write the chart whole or not at all."""
+    check_path(path)
+    partial = path.with_name(f".{path.stem}.partial{path.suffix}")
+    try:
+        if path.suffix.lower() == ".html":
+            chart.save(str(partial), inline=True)
+        elif path.suffix.lower() == ".png":
+            chart.save(str(partial), scale_factor=SCALE)
+        else:
+            chart.save(str(partial))
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,250 @@
+"""The lens: a loaded model with the meter on it. Text in, readings out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import cached_property
+from importlib.metadata import version
+from typing import Any
+
+from attnscope.analysis.reading import Reading
+from attnscope.errors import AttnscopeError
+from attnscope.meter.card import Card, evidence_card
+from attnscope.meter.groups import Rows
+from attnscope.meter.meter import Meter
+from attnscope.meter.parity import Parity
+from attnscope.models.load import Loaded
+from attnscope.models.load import load as load_model
+from attnscope.study.tokens import Token
+
+PROBE = "A short text to check the meter with: 3 + 4 = 7, two # and one * in a row.\nDone."
+
+
+def load(name: str, **options: Any) -> Lens:
+    """A lens on a built-in model, a Hub id (`org/name`, `org/name@revision`), a folder or a .gguf file.
+
+    Options: adapter, revision, dtype, device, device_map, trust_remote_code, allow_pickle; see docs/models.md.
+    """
+    return Lens(load_model(name, **options))
+
+
+class Lens:
+    """Measures where one model looks."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self.loaded = loaded
+        self.model = loaded.model
+        self.tokenizer = loaded.tokenizer
+        self.name = loaded.name
+        self._meter = Meter(loaded.model, loaded.name, loaded.layers, loaded.unreadable)
+
+    def measure(
+        self,
+        text: str,
+        queries: Sequence[str] = ("last",),
+        layers: Sequence[int] | None = None,
+        heads: Sequence[int] | None = None,
+        *,
+        chat: bool = False,
+        rows: Mapping[str, Rows] | None = None,
+        entropy: bool = False,
+        beyond_context: bool = False,
+    ) -> Reading:
+        """What every key receives from the query groups, in the layers and heads asked for (all of them by default).
+
+        queries: `last`, `all`, or names of groups whose positions `rows` gives. chat: put the text through the model's
+        chat template as a user message. beyond_context: measure a prompt longer than the model was made for.
+        """
+        each = None if rows is None else [rows]
+        return self.measure_batch(
+            [text], queries, layers, heads, chat=chat, rows=each, entropy=entropy, beyond_context=beyond_context
+        )[0]
+
+    def measure_batch(
+        self,
+        texts: Sequence[str],
+        queries: Sequence[str] = ("last",),
+        layers: Sequence[int] | None = None,
+        heads: Sequence[int] | None = None,
+        *,
+        chat: bool = False,
+        rows: Sequence[Mapping[str, Rows]] | None = None,
+        entropy: bool = False,
+        beyond_context: bool = False,
+    ) -> list[Reading]:
+        """`measure` for several prompts in one forward; each gets the numbers it would get alone."""
+        rendered = [self.render(text) if chat else text for text in texts]
+        tokens = [self.tokenize(text, chat=chat) for text in rendered]
+        return self._read(rendered, tokens, queries, layers, heads, rows, entropy, beyond_context)
+
+    def measure_tokens(
+        self,
+        ids: Sequence[int],
+        queries: Sequence[str] = ("last",),
+        layers: Sequence[int] | None = None,
+        heads: Sequence[int] | None = None,
+        *,
+        rows: Mapping[str, Rows] | None = None,
+        entropy: bool = False,
+        beyond_context: bool = False,
+    ) -> Reading:
+        """`measure` for a prompt given as token ids; its text is the tokens' own, one after the other."""
+        tokens, text = [], ""
+        special = set(self.tokenizer.all_special_ids)
+        for position, token in enumerate(ids):
+            word = str(self.tokenizer.decode([token]))
+            tokens.append(Token(position, int(token), word, len(text), len(text) + len(word), token in special))
+            text += word
+        each = None if rows is None else [rows]
+        return self._read([text], [tokens], queries, layers, heads, each, entropy, beyond_context)[0]
+
+    def render(self, text: str) -> str:
+        """The text as a user message in the model's chat template, up to where the model would answer."""
+        if not self.tokenizer.chat_template:
+            raise AttnscopeError(
+                f"{self.name} has no chat template",
+                where="--chat",
+                allowed="models whose tokenizer has one",
+                todo="leave --chat out to measure the text as it is",
+            )
+        message = [{"role": "user", "content": text}]
+        return str(self.tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True))
+
+    def tokenize(self, text: str, *, chat: bool = False) -> list[Token]:
+        """The tokens the model sees, each with its characters in the text."""
+        made = self.tokenizer(text, return_offsets_mapping=True, add_special_tokens=not chat)
+        special = set(self.tokenizer.all_special_ids)
+        tokens = []
+        for position, (token, (start, end)) in enumerate(zip(made["input_ids"], made["offset_mapping"], strict=True)):
+            word = text[start:end] if end > start else self.tokenizer.convert_ids_to_tokens(token)
+            tokens.append(Token(position, int(token), str(word), int(start), int(end), token in special))
+        if not tokens:
+            raise AttnscopeError(
+                "the prompt is empty", where="prompt", allowed="at least one token of text", todo="give it some text"
+            )
+        return tokens
+
+    @cached_property
+    def parity(self) -> Parity:
+        """The evidence that this model is read exactly; made on a short prompt before the first reading."""
+        return self._meter.proven([token.id for token in self.tokenize(PROBE)])
+
+    def check(self, *, tokens: int = 256, rounds: int = 5) -> Card:
+        """The evidence card: parity with eager attention, row sums, calls per layer, masks and the cost."""
+        ids = [token.id for token in self.tokenize(PROBE * (1 + tokens // 16))]
+        most = min(tokens, self.loaded.context or tokens)
+        return evidence_card(self._meter, self.parity, ids[:most], rounds=rounds)
+
+    def _read(
+        self,
+        texts: Sequence[str],
+        tokens: Sequence[Sequence[Token]],
+        queries: Sequence[str],
+        layers: Sequence[int] | None,
+        heads: Sequence[int] | None,
+        rows: Sequence[Mapping[str, Rows]] | None,
+        entropy: bool,
+        beyond_context: bool,
+    ) -> list[Reading]:
+        chosen = self._layers(layers)
+        for each in tokens:
+            self._refuse_if_too_long(len(each), beyond_context)
+            self._refuse_if_unknown(each)
+        parity = self.parity
+        ids = [[token.id for token in each] for each in tokens]
+        picked = self._heads(heads)
+        found = self._meter.read(ids, queries, chosen, parity=parity, rows=rows, entropy=entropy)
+        return [
+            Reading(
+                text=text,
+                tokens=each,
+                layers=chosen,
+                queries=list(queries),
+                heads=picked,
+                received=one.received[:, picked],
+                uniform=one.uniform if one.uniform.shape[1] == 1 else one.uniform[:, picked],
+                entropy=None if one.entropy is None else one.entropy[:, picked],
+                evidence=self._evidence(parity, one.masks, one.received.sum(-1)),
+            )
+            for text, each, one in zip(texts, tokens, found, strict=True)
+        ]
+
+    def _evidence(self, parity: Parity, masks: Mapping[int, str], sums: Any) -> dict[str, Any]:
+        kept = {key: value for key, value in asdict(parity).items() if key not in ("eager", "calls", "masks")}
+        return {
+            "model": self.name,
+            "architecture": self.loaded.architecture,
+            "adapter": self.loaded.adapter,
+            "adapter_made_for": self.loaded.adapter_base,
+            "dtype": self.loaded.dtype,
+            "device": self.loaded.device,
+            "check": kept,
+            "row_sums": {"least": float(sums.min()), "most": float(sums.max())},
+            "masks": {str(layer): kind for layer, kind in masks.items()},
+            "versions": {name: version(name) for name in ("attnscope", "torch", "transformers")},
+        }
+
+    def _layers(self, layers: Sequence[int] | None) -> list[int]:
+        readable = self._meter.readable
+        if layers is None:
+            unread = self._meter.unreadable
+            if unread:
+                reason = next(iter(unread.values()))
+                raise AttnscopeError(
+                    f"{self.name} has {len(unread)} layers that have no attention to measure: {reason}",
+                    where=f"layers {', '.join(map(str, unread))}",
+                    allowed=f"layers {', '.join(map(str, readable))}",
+                    todo="name the layers to measure, with --layers",
+                )
+            return list(readable)
+        for layer in layers:
+            if layer not in readable:
+                why = self._meter.unreadable.get(layer, "it has no such layer")
+                raise AttnscopeError(
+                    f"layer {layer} of {self.name} can't be measured: {why}",
+                    where="--layers",
+                    allowed=_range(readable),
+                    todo="choose layers from these",
+                )
+        return list(dict.fromkeys(layers))
+
+    def _heads(self, heads: Sequence[int] | None) -> list[int]:
+        every = range(self.loaded.heads)
+        for head in heads or ():
+            if head not in every:
+                raise AttnscopeError(
+                    f"{self.name} has no head {head}",
+                    where="--heads",
+                    allowed=f"heads 0 to {len(every) - 1}",
+                    todo="choose heads from these",
+                )
+        return list(every if heads is None else dict.fromkeys(heads))
+
+    def _refuse_if_too_long(self, count: int, beyond_context: bool) -> None:
+        context = self.loaded.context
+        if context is not None and count > context and not beyond_context:
+            raise AttnscopeError(
+                f"the prompt has {count} tokens, more than {self.name} was made for",
+                where="prompt",
+                allowed=f"at most {context} tokens",
+                todo="shorten it, or pass --beyond-context to measure it all the same",
+            )
+
+    def _refuse_if_unknown(self, tokens: Sequence[Token]) -> None:
+        """A token beyond the embedding's rows would end the forward with an index error."""
+        most = self._meter.vocabulary
+        for token in tokens:
+            if not 0 <= token.id < most:
+                raise AttnscopeError(
+                    f"token {token.id} at position {token.position} is unknown to {self.name}",
+                    where="prompt",
+                    allowed=f"ids 0 to {most - 1}",
+                    todo="check that the tokenizer belongs to the model",
+                )
+
+
+def _range(layers: Sequence[int]) -> str:
+    if list(layers) == list(range(len(layers))):
+        return f"layers 0 to {len(layers) - 1}"
+    return f"layers {', '.join(map(str, layers))}"

@@ -1,0 +1,87 @@
+"""Classes: kinds of token, by the characters they are made of.
+
+A rule is written `NAME=CHARACTERS` (any of these characters), `NAME=re:PATTERN` (what the pattern matches in the
+text) or `NAME=special:` (the model's own marks, such as the start of a text; no other class can claim these). A token
+that mixes kinds belongs to each by its share of characters; a character goes to the first class that claims it, and
+what none claims to `other`. So memberships add up to one for every token, and masses to the row's sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import regex
+from numpy.typing import NDArray
+
+from attnscope.errors import AttnscopeError
+from attnscope.study.tokens import Token
+
+OTHER = "other"
+_REGEX, _SPECIAL = "re:", "special:"
+
+
+def parse_classes(rules: Sequence[str]) -> dict[str, str]:
+    """`["hash=#", "star=*"]` -> `{"hash": "#", "star": "*"}`."""
+    classes: dict[str, str] = {}
+    for rule in rules:
+        name, equals, pattern = rule.partition("=")
+        if not equals or not name.strip() or not pattern:
+            raise AttnscopeError(
+                "can't read a class",
+                where=f"'{rule}'",
+                allowed="NAME=CHARACTERS, NAME=re:PATTERN or NAME=special:",
+                todo="write it as in 'hash=#'",
+            )
+        if name.strip() in classes or name.strip() == OTHER:
+            raise AttnscopeError(
+                f"class '{name.strip()}' is there already",
+                where=f"'{rule}'",
+                allowed=f"every name once, and not '{OTHER}', which holds what no class claims",
+                todo="choose another name",
+            )
+        classes[name.strip()] = pattern
+    return classes
+
+
+def membership(classes: Mapping[str, str], text: str, tokens: Sequence[Token]) -> NDArray[np.float64]:
+    """(classes + 1, tokens): each token's share in each class, `other` last; every column sums to one."""
+    owner = np.full(len(text), len(classes))
+    special = len(classes)
+    for number, (name, rule) in reversed(list(enumerate(classes.items()))):
+        if rule == _SPECIAL:
+            special = number
+        else:
+            owner[_claimed(name, rule, text)] = number
+    shares = np.zeros((len(classes) + 1, len(tokens)))
+    for token in tokens:
+        if token.special or token.start == token.end:
+            shares[special, token.position] = 1.0
+        else:
+            counts = np.bincount(owner[token.start : token.end], minlength=len(classes) + 1)
+            shares[:, token.position] = counts / counts.sum()
+    return shares
+
+
+def _claimed(name: str, rule: str, text: str) -> list[int]:
+    """The places of the characters that a rule claims."""
+    if not rule.startswith(_REGEX):
+        return [place for place, character in enumerate(text) if character in rule]
+    try:
+        pattern = regex.compile(rule.removeprefix(_REGEX))
+        found = pattern.finditer(text, timeout=10)
+        return [place for match in found for place in range(*match.span())]
+    except regex.error as error:
+        raise AttnscopeError(
+            f"class '{name}' has a pattern that can't be read: {error}",
+            where=f"'{rule}'",
+            allowed="a regular expression after re:",
+            todo="mend the pattern",
+        ) from error
+    except TimeoutError as error:
+        raise AttnscopeError(
+            f"class '{name}' has a pattern that takes too long",
+            where=f"'{rule}'",
+            allowed="10 seconds for a prompt",
+            todo="write a simpler pattern",
+        ) from error
