@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from functools import cached_property
 from importlib.metadata import version
 from typing import Any
+
+from jinja2 import TemplateError
 
 from attnscope.analysis.reading import Reading
 from attnscope.errors import AttnscopeError
@@ -74,6 +75,7 @@ class Lens:
         beyond_context: bool = False,
     ) -> list[Reading]:
         """`measure` for several prompts in one forward; each gets the numbers it would get alone."""
+        _refuse_if_empty(texts, "prompts")
         rendered = [self.render(text) if chat else text for text in texts]
         tokens = [self.tokenize(text, chat=chat) for text in rendered]
         return self._read(rendered, tokens, queries, layers, heads, rows, entropy, beyond_context)
@@ -90,8 +92,9 @@ class Lens:
         beyond_context: bool = False,
     ) -> Reading:
         """`measure` for a prompt given as token ids; its text is the tokens' own, one after the other."""
+        _refuse_if_empty(ids, "token ids")
         tokens, text = [], ""
-        special = set(self.tokenizer.all_special_ids)
+        special = self._special_ids
         for position, token in enumerate(ids):
             word = str(self.tokenizer.decode([token]))
             tokens.append(Token(position, int(token), word, len(text), len(text) + len(word), token in special))
@@ -109,12 +112,20 @@ class Lens:
                 todo="leave --chat out to measure the text as it is",
             )
         message = [{"role": "user", "content": text}]
-        return str(self.tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True))
+        try:
+            return str(self.tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True))
+        except TemplateError as error:
+            raise AttnscopeError(
+                f"{self.name}'s chat template refuses this text: {error}",
+                where="--chat",
+                allowed="what the template takes as a user message",
+                todo="leave --chat out to measure the text as it is",
+            ) from error
 
     def tokenize(self, text: str, *, chat: bool = False) -> list[Token]:
         """The tokens the model sees, each with its characters in the text."""
         made = self.tokenizer(text, return_offsets_mapping=True, add_special_tokens=not chat)
-        special = set(self.tokenizer.all_special_ids)
+        special = self._special_ids
         tokens = []
         for position, (token, (start, end)) in enumerate(zip(made["input_ids"], made["offset_mapping"], strict=True)):
             word = text[start:end] if end > start else self.tokenizer.convert_ids_to_tokens(token)
@@ -128,7 +139,13 @@ class Lens:
     @cached_property
     def parity(self) -> Parity:
         """The evidence that this model is read exactly; made on a short prompt before the first reading."""
-        return self._meter.proven([token.id for token in self.tokenize(PROBE)])
+        probe = [token.id for token in self.tokenize(PROBE)]
+        return self._meter.proven(probe[: self.loaded.context])
+
+    @cached_property
+    def _special_ids(self) -> set[int]:
+        """The model's own marks. The token for unknown text is not one of them: it stands for characters."""
+        return set(self.tokenizer.all_special_ids) - {self.tokenizer.unk_token_id}
 
     def check(self, *, tokens: int = 256, rounds: int = 5) -> Card:
         """The evidence card: parity with eager attention, row sums, calls per layer, masks and the cost."""
@@ -148,19 +165,27 @@ class Lens:
         beyond_context: bool,
     ) -> list[Reading]:
         chosen = self._layers(layers)
+        groups = [queries] if isinstance(queries, str) else list(queries)
+        if rows is not None and len(rows) != len(tokens):
+            raise AttnscopeError(
+                f"rows are given for {len(rows)} of {len(tokens)} prompts",
+                where="rows",
+                allowed="one mapping a prompt",
+                todo="give each prompt its rows",
+            )
         for each in tokens:
             self._refuse_if_too_long(len(each), beyond_context)
             self._refuse_if_unknown(each)
         parity = self.parity
         ids = [[token.id for token in each] for each in tokens]
-        picked = self._heads(heads)
-        found = self._meter.read(ids, queries, chosen, parity=parity, rows=rows, entropy=entropy)
+        picked = self._heads(heads, chosen)
+        found = self._meter.read(ids, groups, chosen, parity=parity, rows=rows, entropy=entropy)
         return [
             Reading(
                 text=text,
                 tokens=each,
                 layers=chosen,
-                queries=list(queries),
+                queries=groups,
                 heads=picked,
                 received=one.received[:, picked],
                 uniform=one.uniform if one.uniform.shape[1] == 1 else one.uniform[:, picked],
@@ -171,7 +196,7 @@ class Lens:
         ]
 
     def _evidence(self, parity: Parity, masks: Mapping[int, str], sums: Any) -> dict[str, Any]:
-        kept = {key: value for key, value in asdict(parity).items() if key not in ("eager", "calls", "masks")}
+        kept = {key: value for key, value in vars(parity).items() if key not in ("eager", "calls", "masks", "heads")}
         return {
             "model": self.name,
             "architecture": self.loaded.architecture,
@@ -198,6 +223,7 @@ class Lens:
                     todo="name the layers to measure, with --layers",
                 )
             return list(readable)
+        _refuse_if_empty(layers, "layers")
         for layer in layers:
             if layer not in readable:
                 why = self._meter.unreadable.get(layer, "it has no such layer")
@@ -209,8 +235,16 @@ class Lens:
                 )
         return list(dict.fromkeys(layers))
 
-    def _heads(self, heads: Sequence[int] | None) -> list[int]:
-        every = range(self.loaded.heads)
+    def _heads(self, heads: Sequence[int] | None, layers: Sequence[int]) -> list[int]:
+        counts = {self.parity.heads[layer] for layer in layers}
+        if len(counts) > 1:
+            raise AttnscopeError(
+                f"{self.name}'s layers have {' and '.join(map(str, sorted(counts)))} heads",
+                where="--layers",
+                allowed="layers with the same number of heads",
+                todo="measure them apart",
+            )
+        every = range(counts.pop())
         for head in heads or ():
             if head not in every:
                 raise AttnscopeError(
@@ -242,6 +276,11 @@ class Lens:
                     allowed=f"ids 0 to {most - 1}",
                     todo="check that the tokenizer belongs to the model",
                 )
+
+
+def _refuse_if_empty(items: Sequence[object], what: str) -> None:
+    if len(items) == 0:
+        raise AttnscopeError(f"there are no {what}", where="measure", allowed="at least one", todo="give some")
 
 
 def _range(layers: Sequence[int]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -38,10 +37,10 @@ def check(
     )
     card = lens.check(tokens=tokens)
     if as_json:
-        made = asdict(card)
-        for part in ("short", "long"):
-            made[part].pop("eager")
-        print(json.dumps({"model": lens.name, "architecture": lens.loaded.architecture, **made}))  # noqa: T201
+        parts = {"short": card.short, "long": card.long}
+        made = {name: {key: each for key, each in vars(part).items() if key != "eager"} for name, part in parts.items()}
+        told = {"model": lens.name, "architecture": lens.loaded.architecture, **made, "cost": card.cost}
+        print(json.dumps(told))  # noqa: T201
         return
     from attnscope.cli.terminal import show_card
 

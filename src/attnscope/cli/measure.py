@@ -127,6 +127,15 @@ def _prompt(text: str | None, file: Path | None) -> str:
                 allowed="UTF-8",
                 todo="convert the file first",
             ) from error
+    try:
+        (text or "").encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise AttnscopeError(
+            "the prompt is not UTF-8 text",
+            where=f"character {error.start}",
+            allowed="UTF-8",
+            todo="give it with --file, or in a UTF-8 terminal",
+        ) from error
     if not text:
         raise AttnscopeError(
             "the prompt is empty", where="prompt", allowed="at least one token of text", todo="give it some text"

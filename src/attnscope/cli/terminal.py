@@ -30,8 +30,8 @@ def show_reading(reading: Reading, classes: Mapping[str, str]) -> None:
     difference = evidence["check"]["difference"]
     console.print(
         f"{escape(evidence['model'])}: {len(reading.tokens)} tokens, {len(reading.layers)} layers x "
-        f"{len(reading.heads)} heads, read through {evidence['check']['way']}"
-        + ("" if difference is None else f", within {difference:.0e} of eager attention"),
+        f"{len(reading.heads)} heads, read through {evidence['check']['way']}, "
+        f"within {difference:.0e} of eager attention",
         highlight=False,
     )
     table = reading.mass(classes) if classes else None
@@ -111,7 +111,7 @@ def show_card(lens: Lens, card: Card) -> None:
     table.add_row("read through", *(part.way for part in pair))
     table.add_row(
         "largest difference to eager attention",
-        *("not given" if part.difference is None else f"{part.difference:.1e}" for part in pair),
+        *(f"{part.difference:.1e}" for part in pair),
     )
     table.add_row("largest error of a row's sum", *(f"{part.row_sum_error:.1e}" for part in pair))
     table.add_row("largest share left to a sink", *(f"{part.sink_share:.3f}" for part in pair))

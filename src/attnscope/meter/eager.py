@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from attnscope.meter.interface import implementation
+from attnscope.meter.interface import hooks_kept, implementation
 from attnscope.meter.recorder import EnoughError, Recorder
 
 
@@ -47,7 +47,8 @@ def find_modules(model: PreTrainedModel, inputs: dict[str, Any]) -> EagerModules
             handle = module.register_forward_hook(note)
             stack.callback(handle.remove)
         stack.enter_context(implementation(model, "eager"))
-        outputs = model.base_model(**inputs, output_attentions=True)
+        with hooks_kept(model):
+            outputs = model.base_model(**inputs, output_attentions=True)
     weights = getattr(outputs, "attentions", None) or ()
     # inner modules return before outer ones do, so the first to return a tensor is the innermost
     return {layer: returned[id(each)][0][0] for layer, each in enumerate(weights) if id(each) in returned}
@@ -56,15 +57,17 @@ def find_modules(model: PreTrainedModel, inputs: dict[str, Any]) -> EagerModules
 @contextmanager
 def recorded_eagerly(model: PreTrainedModel, recorder: Recorder, modules: EagerModules) -> Iterator[None]:
     """Inside, each wanted layer's weights are reduced into `recorder` as soon as they are made."""
-    last = max(recorder.layers)
+    layers_of: dict[int, list[int]] = {}
+    for layer, found in modules.items():  # some models run one module as every layer, in turn
+        layers_of.setdefault(id(found.module), []).append(layer)
     with ExitStack() as stack:
-        for layer in recorder.layers:
-            found = modules[layer]
+        for layers in layers_of.values():
+            if not recorder.layers & set(layers):
+                continue
+            found = modules[layers[0]]
             asks = found.module.register_forward_pre_hook(_ask_for_weights, with_kwargs=True)
             stack.callback(asks.remove)
-            takes = found.module.register_forward_hook(
-                _taker(recorder, layer, found.place, _window(model, layer), ends=layer == last)
-            )
+            takes = found.module.register_forward_hook(_Taker(model, recorder, layers, found.place))
             stack.callback(takes.remove)
         stack.enter_context(implementation(model, "eager"))
         yield
@@ -81,22 +84,36 @@ def _ask_for_weights(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> tu
     return args, kwargs
 
 
-def _taker(recorder: Recorder, layer: int, place: int, window: int | None, *, ends: bool) -> Any:
-    def take(_module: nn.Module, _args: Any, output: tuple[Any, ...]) -> tuple[Any, ...]:
-        weights = output[place].to(torch.promote_types(output[place].dtype, torch.float32))  # (B, H, Sq, Sk)
+class _Taker:
+    """A hook that reduces a module's weights and lets them go. `layers`: those the module makes, in turn."""
+
+    def __init__(self, model: PreTrainedModel, recorder: Recorder, layers: list[int], place: int) -> None:
+        self.model, self.recorder, self.place = model, recorder, place
+        self.turns = iter(layers)
+
+    def __call__(self, _module: nn.Module, _args: Any, output: tuple[Any, ...]) -> tuple[Any, ...]:
+        layer = next(self.turns, None)
+        if layer is not None:
+            self.recorder.calls[layer] += 1
+            if layer in self.recorder.layers:
+                self._reduce(layer, output[self.place])
+        return (*output[: self.place], None, *output[self.place + 1 :])
+
+    def _reduce(self, layer: int, made: Tensor) -> None:
+        recorder = self.recorder
+        weights = made.to(torch.promote_types(made.dtype, torch.float32))  # (B, H, Sq, Sk)
         shares = recorder.weights.to(weights.device, weights.dtype)  # (B, m, Sq)
-        recorder.calls[layer] += 1
+        if weights.shape[2] != shares.shape[2] or weights.shape[3] < shares.shape[2]:
+            raise NotImplementedError(f"{type(self.model).__name__} attends to a grid of its own, not to the tokens")
         recorder.masks[layer] = "eager"
         recorder.received[layer] = shares[:, None] @ weights
-        recorder.uniform[layer] = _uniform(weights, shares, window, recorder.real)
+        recorder.uniform[layer] = _uniform(weights, shares, _window(self.model, layer), recorder.real)
         if recorder.entropy:
-            entropy = -torch.xlogy(weights, weights).sum(-1)  # (B, H, Sq)
+            share = weights / weights.sum(-1, keepdim=True).clamp(min=1e-30)
+            entropy = -torch.xlogy(share, share).sum(-1)  # (B, H, Sq)
             recorder.entropies[layer] = entropy @ shares.transpose(1, 2)
-        if recorder.stop and ends:
+        if recorder.stop and layer == max(recorder.layers):
             raise EnoughError
-        return (*output[:place], None, *output[place + 1 :])
-
-    return take
 
 
 def _window(model: PreTrainedModel, layer: int) -> int | None:

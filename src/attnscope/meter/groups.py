@@ -26,6 +26,13 @@ def row_weights(
     real (batch, queries) is False at pads. `own` gives, for each prompt, the rows of groups that are not `last` or
     `all`. first: the position of the first query, when a cached prefix comes before it.
     """
+    if not queries or len(set(queries)) < len(queries):
+        raise AttnscopeError(
+            "query groups are missing or named twice",
+            where="queries",
+            allowed=f"each group once: {', '.join(NAMED)} or names of your own",
+            todo="name at least one",
+        )
     weights = torch.zeros(len(real), len(queries), real.shape[1], dtype=torch.float32)
     for prompt, flags in enumerate(real.cpu()):
         places = flags.nonzero()[:, 0]
@@ -41,19 +48,21 @@ def row_weights(
 
 
 def _own_rows(name: str, own: Mapping[str, Rows], places: Tensor, first: int) -> Tensor:
-    if name not in own:
+    if name not in own or set(own) & set(NAMED):
         raise AttnscopeError(
-            f"unknown query group '{name}'",
+            f"unknown query group '{name}'" if name not in own else "a group of your own has a name that is taken",
             where="queries",
             allowed=near(name, [*NAMED, *own]),
-            todo="use one of these, or give the group's positions with rows=",
+            todo="use one of these, or give the group's positions with rows= under a name of its own",
         )
-    wanted = torch.as_tensor(list(own[name]), dtype=torch.int64) - first
-    if len(wanted) == 0 or int(wanted.min()) < 0 or int(wanted.max()) >= len(places):
+    rows = list(own[name])
+    reach = range(first, first + len(places))
+    positions = {row for row in rows if not isinstance(row, bool) and row in reach and row == int(row)}
+    if not rows or len(positions) < len(rows):
         raise AttnscopeError(
-            f"query group '{name}' has no rows, or rows outside the prompt",
+            f"query group '{name}' has no rows, the same row twice, or rows outside the prompt",
             where=f"rows of '{name}'",
-            allowed=f"positions {first} to {first + len(places) - 1}",
+            allowed=f"positions {reach.start} to {reach.stop - 1}, each once",
             todo="give at least one position in that range",
         )
-    return places[wanted]
+    return places[torch.as_tensor([int(row) - first for row in rows])]

@@ -1,12 +1,14 @@
 """The door into a model: transformers' attention interface, opened for one forward and closed again.
 
-A model that follows the interface asks a table for its attention function by the name in its config. For the length
-of a forward the name is ours, and our function hands each call to the recorder. The mask table has to know the name
-too: without it transformers gives no mask at all, and padded prompts come out wrong without a word.
+A model that follows the interface asks a table for its attention function by the name in its config. For the length of
+a forward that name is `sdpa`, and the table's `sdpa` is our function, which hands each call to the recorder. A name of
+our own would do for most models, but some ask for the name itself before they decide what goes into the mask (sparse
+attention does), and under an unknown one they leave it out without a word.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,15 +16,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
 
-from attnscope.meter.recorder import Call, Recorder
+from attnscope.meter.recorder import Call, Recorder, plain_output
 
-NAME = "attnscope"
+NAME = "sdpa"
 
 _recorder: ContextVar[Recorder | None] = ContextVar("attnscope_recorder", default=None)
+_one_at_a_time = threading.RLock()  # configs, the table and torch's thread count belong to the whole process
 
 
 def _attention(
@@ -41,10 +43,9 @@ def _attention(
 ) -> tuple[Tensor, None]:
     recorder = _recorder.get()
     layer = getattr(module, "layer_idx", None)
-    if recorder is None or layer is None:  # a vision or audio tower beside the text model
-        return sdpa_attention_forward(
-            module, query, key, value, attention_mask, scaling=scaling, is_causal=is_causal, **rest
-        )
+    if recorder is None and softcap is None and s_aux is None:  # another thread's model
+        more = {"is_causal": is_causal, "position_bias": position_bias, "sliding_window": sliding_window, **rest}
+        return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **more)
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     queries, keys = query.shape[2], key.shape[2]
     causal = bool(causal) and attention_mask is None and queries > 1
@@ -62,41 +63,62 @@ def _attention(
         bias=position_bias,
         window=sliding_window,
     )
+    if recorder is None or layer is None:  # no layer: a vision or audio tower beside the text model
+        return plain_output(call), None
     return recorder.attention(layer, call), None
-
-
-AttentionInterface.register(NAME, _attention)
-AttentionMaskInterface.register(NAME, sdpa_mask)
 
 
 @contextmanager
 def opened(model: PreTrainedModel, recorder: Recorder) -> Iterator[None]:
-    """Inside, the model's attention goes through `recorder`; after, the model is as it was, whatever happened."""
+    """Inside, the model's attention goes through `recorder`; after, all is as it was, whatever happened."""
     with implementation(model, NAME):
+        table = AttentionInterface._global_mapping
+        before = table[NAME]
         token = _recorder.set(recorder)
+        table[NAME] = _attention
         try:
             yield
         finally:
+            table[NAME] = before
             _recorder.reset(token)
 
 
 @contextmanager
 def implementation(model: PreTrainedModel, name: str) -> Iterator[None]:
     """Inside, every config of the model names this attention implementation, and the model doesn't train."""
-    configs = {id(config): config for config in _configs(model)}
-    before = {key: config._attn_implementation_internal for key, config in configs.items()}
-    modes = [module for module in model.modules() if module.training]
+    with _one_at_a_time:
+        configs = {id(config): config for config in _configs(model)}
+        before = {key: config._attn_implementation_internal for key, config in configs.items()}
+        modes = [module for module in model.modules() if module.training]
+        device = next(model.parameters()).device.type
+        try:
+            for config in configs.values():
+                config._attn_implementation_internal = name
+            for module in modes:
+                module.training = False
+            with torch.no_grad(), torch.autocast(device, enabled=False):
+                yield
+        finally:
+            for key, config in configs.items():
+                config._attn_implementation_internal = before[key]
+            for module in modes:
+                module.training = True
+
+
+@contextmanager
+def hooks_kept(model: PreTrainedModel) -> Iterator[None]:
+    """Take off the hooks that transformers leaves on a model once it was asked for its attention weights."""
+    before = {id(module): set(module._forward_hooks) for module in model.modules()}
+    flag = "_output_capturing_hooks_installed"
+    flagged = {id(module) for module in model.modules() if getattr(module, flag, False)}
     try:
-        for config in configs.values():
-            config._attn_implementation_internal = name
-        model.train(False)
-        with torch.inference_mode():
-            yield
+        yield
     finally:
-        for key, config in configs.items():
-            config._attn_implementation_internal = before[key]
-        for module in modes:
-            module.training = True
+        for module in model.modules():
+            for hook in set(module._forward_hooks) - before[id(module)]:
+                del module._forward_hooks[hook]
+            if id(module) not in flagged and getattr(module, flag, False):
+                delattr(module, flag)
 
 
 def _configs(model: PreTrainedModel) -> Iterator[Any]:

@@ -33,7 +33,7 @@ class Gaze:
     entropy: Tensor | None  # (batch, heads, m), nats
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def attend(
     query: Tensor,
     key: Tensor,
@@ -57,11 +57,14 @@ def attend(
     group = heads // kv_heads
     dtype, device = torch.promote_types(query.dtype, torch.float32), query.device
     key = key.to(dtype)
-    if softcap is None and sinks is None:
-        # then softmax doesn't change when all keys move by one vector, and about their mean the scores are smallest
-        key = key - key.mean(2, keepdim=True)
     sinks = None if sinks is None else sinks.to(dtype).view(kv_heads, group)
-    safe = [False] * kv_heads if bias is not None else _safe(query, key, scale, softcap, sinks)
+    safe = [False] * kv_heads
+    if rows * 8 >= keys and bias is None:  # enough rows for the keys' preparation to pay
+        if softcap is None and sinks is None:
+            # then softmax doesn't change when all keys move by one vector, and about their mean scores are smallest
+            key = key - key.mean(2, keepdim=True)
+        safe = _safe(query, key, scale, softcap, sinks)
+        key = key.transpose(-1, -2).contiguous().transpose(-1, -2)
 
     workers = crew_size(heads * sum(block.cost for plan in plans for block in plan.blocks), device)
     tasks, costs = _tasks(plans, kv_heads, together=1 if workers else kv_heads)
@@ -74,7 +77,7 @@ def attend(
         output = torch.zeros(batch, rows, kv_heads, group, value.shape[-1], dtype=query.dtype, device=device)
     given = (
         query.unflatten(1, (kv_heads, group)),  # type: ignore[no-untyped-call]
-        key.transpose(-1, -2).contiguous(),
+        key.transpose(-1, -2),
         None if value is None else value.to(dtype),
         weights.to(dtype),
         sinks,
@@ -85,11 +88,13 @@ def attend(
     )
     sizes = _scratch_sizes(tasks, group, width, 0 if value is None else value.shape[-1], entropy=entropy)
 
-    @torch.inference_mode()  # a mode is a thread's own
+    inference = torch.is_inference_mode_enabled()
+
     def work(worker: int) -> None:
-        scratch = [held(size, place, dtype, device) for place, size in enumerate(sizes)]
-        found = None if entropies is None else entropies[worker]
-        compiled()(*given, [tasks[task] for task in shares[worker]], scratch, received[worker], output, found)
+        with torch.inference_mode(inference), torch.no_grad():  # modes are a thread's own
+            scratch = [held(size, place, dtype, device) for place, size in enumerate(sizes)]
+            found = None if entropies is None else entropies[worker]
+            compiled()(*given, [tasks[task] for task in shares[worker]], scratch, received[worker], output, found)
 
     run_workers(work, workers)
     return Gaze(

@@ -45,10 +45,13 @@ class Meter:
         self.readable = [layer for layer in range(layers) if layer not in self.unreadable]
         self.vocabulary = len(next(model.get_input_embeddings().parameters()))
         self._parity: Parity | None = None
+        self._mixes: bool | None = None
+        self._probe: list[int] = []
 
     def proven(self, probe: Sequence[int]) -> Parity:
         """The evidence that this model is read exactly, from a short prompt's ids; made once."""
         if self._parity is None:
+            self._probe = list(probe)
             self._parity = prove(self.model, self.name, self.readable, probe)
         return self._parity
 
@@ -62,7 +65,41 @@ class Meter:
         rows: Sequence[Mapping[str, Rows]] | None = None,
         entropy: bool = False,
     ) -> list[Found]:
-        """One forward over a batch of prompts (token ids) -> one Found a prompt."""
+        """A batch of prompts (token ids) -> one Found a prompt, what it would get alone."""
+
+        def batch(chosen: Sequence[int]) -> list[Found]:
+            own = None if rows is None else [rows[number] for number in chosen]
+            return self._batch([prompts[number] for number in chosen], queries, layers, parity, own, entropy)
+
+        everyone = range(len(prompts))
+        if len({len(prompt) for prompt in prompts}) == 1 or self._may_mix(parity):
+            return batch(everyone)
+        return [batch([number])[0] for number in everyone]
+
+    def _may_mix(self, parity: Parity) -> bool:
+        """Whether prompts of mixed lengths can share a forward; tried out once, on a short prompt beside a longer one.
+
+        Some models look at pads outside attention (convolutions, neighbouring embeddings), and positions that are
+        scaled by the length of the input are scaled by the longest prompt's.
+        """
+        if self._mixes is None:
+            short, long = self._probe[:3], self._probe
+            together = self._batch([short, long], ["last", "all"], self.readable, parity, None, False)[0]
+            alone = self._batch([short], ["last", "all"], self.readable, parity, None, False)[0]
+            fine = self.model.dtype in (torch.float32, torch.float64)
+            same = np.abs(together.received - alone.received).max() <= (1e-4 if fine else 2e-2)
+            self._mixes = bool(same) and not _length_matters(self.model.config)
+        return self._mixes
+
+    def _batch(
+        self,
+        prompts: Sequence[Sequence[int]],
+        queries: Sequence[str],
+        layers: Sequence[int],
+        parity: Parity,
+        rows: Sequence[Mapping[str, Rows]] | None,
+        entropy: bool,
+    ) -> list[Found]:
         lengths, device = [len(prompt) for prompt in prompts], input_device(self.model)
         ids = torch.zeros(len(prompts), max(lengths), dtype=torch.int64)
         real = torch.zeros(ids.shape, dtype=torch.bool)
@@ -116,6 +153,12 @@ class Meter:
                 todo="measure other layers, or another model",
             )
         return measured
+
+
+def _length_matters(config: Any) -> bool:
+    """Whether rotary positions depend on how long the input is."""
+    told = str(getattr(config.get_text_config(), "rope_parameters", None) or "")
+    return "longrope" in told or "dynamic" in told
 
 
 def _found(measured: Measurement, layers: Sequence[int], prompt: int, length: int) -> Found:

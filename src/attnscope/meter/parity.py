@@ -13,33 +13,48 @@ from attnscope.errors import AttnscopeError
 from attnscope.meter.eager import EagerModules, find_modules
 from attnscope.meter.forward import Measurement, input_device, measure_forward
 from attnscope.meter.groups import row_weights
-from attnscope.meter.interface import implementation
+from attnscope.meter.interface import hooks_kept, implementation
 
-TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-3}
+FINE = 2e-3  # rounding, through the layers of a deep model, stays far below; a wrong mask or scale is far above
 COARSE = 0.1  # eager attention in 16 bits is itself off by some hundredths
 
 
 @dataclass(frozen=True)
 class Parity:
-    """What a short prompt showed. `difference` and `logits` are None where eager attention gives nothing to compare."""
+    """What a short prompt showed."""
 
     way: str
-    difference: float | None  # largest, of received, between the meter and eager attention
+    difference: float  # largest, of received, between the meter and eager attention
     row_sum_error: float  # largest distance of a row's sum from one, a sink's share added
     sink_share: float  # largest share of a row that no key receives
     causal: bool
     calls: dict[int, int]
     masks: dict[int, str]
+    heads: dict[int, int]
     tokens: int
     eager: EagerModules | None = None
 
 
 def prove(model: PreTrainedModel, name: str, layers: Sequence[int], probe: Sequence[int]) -> Parity:
     """Read `layers` of the probe's ids both ways and compare; refuse a model that isn't read exactly."""
+    try:
+        return _prove(model, name, layers, probe)
+    except AttnscopeError:
+        raise
+    except Exception as error:
+        memory = isinstance(error, MemoryError) or "memory" in str(error).lower()
+        raise AttnscopeError(
+            f"{name} can't be read: {type(model).__name__} fails on a short prompt, {type(error).__name__}: {error}",
+            where="model",
+            allowed="models that run a text of their own tokens and show their attention weights",
+            todo="free some memory, or use a smaller dtype" if memory else "choose another model",
+        ) from error
+
+
+def _prove(model: PreTrainedModel, name: str, layers: Sequence[int], probe: Sequence[int]) -> Parity:
     ids = torch.as_tensor([list(probe)], device=input_device(model))
     inputs = {"input_ids": ids}
-    real = torch.ones(ids.shape, dtype=torch.bool)
-    weights = row_weights(["last", "all", "first"], real, [{"first": [0]}])
+    weights = row_weights(["last", "all", "first"], torch.ones(ids.shape, dtype=torch.bool), [{"first": [0]}])
     reference = _eager(model, inputs)
     measured = measure_forward(model, inputs, weights, layers)
     way, eager = "attention interface", None
@@ -48,32 +63,30 @@ def prove(model: PreTrainedModel, name: str, layers: Sequence[int], probe: Seque
         measured = measure_forward(model, inputs, weights, layers, eager=eager)
     difference = _difference(measured, reference, weights, layers)
     _refuse_if_wrong(model, name, difference)
-    sums = torch.stack([measured.received[layer].sum(-1) for layer in layers]).float()
+    sums = [measured.received[layer].sum(-1).float() for layer in layers]
     sinks = any("sinks" in kind for kind in measured.masks.values())
-    first = torch.stack([measured.received[layer][:, :, 2, 1:].abs().sum() for layer in layers])
+    ahead = [measured.received[layer][:, :, 2, 1:].abs().sum() for layer in layers]
     return Parity(
         way=way,
         difference=difference,
-        row_sum_error=float((sums.max() - 1).clamp(min=0) if sinks else (sums - 1).abs().max()),
-        sink_share=float((1 - sums).max().clamp(min=0)) if sinks else 0.0,
-        causal=len(probe) > 1 and bool((first == 0).all()),
+        row_sum_error=max(float((each - 1).relu().max() if sinks else (each - 1).abs().max()) for each in sums),
+        sink_share=max(float((1 - each).max()) for each in sums) if sinks else 0.0,
+        causal=len(probe) > 1 and all(float(each) == 0 for each in ahead),
         calls={layer: measured.calls[layer] for layer in layers},
         masks=measured.masks,
+        heads={layer: measured.received[layer].shape[1] for layer in layers},
         tokens=len(probe),
         eager=eager,
     )
 
 
-def _eager(model: PreTrainedModel, inputs: dict[str, Tensor]) -> Sequence[Tensor] | None:
-    """Every attention layer's weights (1, H, S, S) in order, or None where the model doesn't give them."""
-    with implementation(model, "eager"):
-        try:
-            outputs = model.base_model(**inputs, output_attentions=True)
-        except (ValueError, NotImplementedError):
-            return None
+def _eager(model: PreTrainedModel, inputs: dict[str, Tensor]) -> Sequence[Tensor]:
+    """Every attention layer's weights (1, H, S, S) in order."""
+    with hooks_kept(model), implementation(model, "eager"):
+        outputs = model.base_model(**inputs, output_attentions=True)
     weights = getattr(outputs, "attentions", None)
     if not weights or any(each is None for each in weights):
-        return None
+        raise NotImplementedError("it gives no attention weights to compare with")
     return tuple(weights)
 
 
@@ -90,11 +103,7 @@ def _modules(model: PreTrainedModel, name: str, inputs: dict[str, Tensor], layer
     )
 
 
-def _difference(
-    measured: Measurement, reference: Sequence[Tensor] | None, weights: Tensor, layers: Sequence[int]
-) -> float | None:
-    if reference is None:
-        return None
+def _difference(measured: Measurement, reference: Sequence[Tensor], weights: Tensor, layers: Sequence[int]) -> float:
     # a hybrid model returns weights for its attention layers alone
     by_layer = (
         dict(enumerate(reference)) if len(reference) > max(layers) else dict(zip(layers, reference, strict=False))
@@ -108,9 +117,9 @@ def _difference(
     return worst
 
 
-def _refuse_if_wrong(model: PreTrainedModel, name: str, difference: float | None) -> None:
-    limit = TOLERANCE.get(model.dtype, COARSE)
-    if difference is not None and not difference <= limit:
+def _refuse_if_wrong(model: PreTrainedModel, name: str, difference: float) -> None:
+    limit = FINE if model.dtype in (torch.float32, torch.float64) else COARSE
+    if not difference <= limit:
         raise AttnscopeError(
             f"{name} can't be read exactly: the meter and {type(model).__name__}'s eager attention differ "
             f"by {difference:.1e}",

@@ -7,7 +7,8 @@ goes on with, keeps what was received where the layer is wanted, and ends the fo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import torch
@@ -16,6 +17,8 @@ from torch import Tensor
 
 from attnscope.meter.kernel import attend
 from attnscope.meter.visibility import Plan, causal_plan, mask_plan, open_plan, rows_per_block, uniform_gaze
+
+HIDING = -9000.0  # models hide a key by adding minus infinity, the dtype's least number, or -10000
 
 
 class EnoughError(Exception):
@@ -37,13 +40,39 @@ class Call:
     bias: Tensor | None = None
     window: int | None = None
 
+    @property
+    def native(self) -> bool:
+        """Can torch's own attention make the output?"""
+        return self.softcap is None and self.sinks is None and self.bias is None
+
+    @property
+    def every_row(self) -> Tensor:
+        """The numbers of all queries."""
+        return torch.arange(self.query.shape[2], device=self.query.device)
+
+
+@dataclass
+class Outlook:
+    """What the rows of a call can see; kept for the layers that share a mask, with the mask itself.
+
+    (An address is only a name for a mask while the mask is alive.)
+    """
+
+    kept: tuple[Tensor | None, Tensor | None]
+    plans: list[Plan]  # one a prompt
+    bias: Tensor | None  # (B or 1, H or 1, Sq, Sk): what is added to the scores
+    uniform: Tensor | None = None  # (B, heads or 1, m, keys)
+
+
+MOST_OUTLOOKS = 4  # a model has two or three kinds of mask; one with a mask a layer need not keep them all
+
 
 @dataclass
 class Recorder:
     """weights (B, m, Sq): the query groups; rows that no group uses are pads or not asked for."""
 
     weights: Tensor
-    layers: Collection[int]
+    layers: AbstractSet[int]
     entropy: bool = False
     stop: bool = True
     lengths: list[int] | None = None
@@ -56,8 +85,7 @@ class Recorder:
     calls: Counter[int] = field(default_factory=Counter)
     masks: dict[int, str] = field(default_factory=dict)
     uniform: dict[int, Tensor] = field(default_factory=dict)
-    _plans: dict[tuple[object, ...], tuple[list[Plan], Tensor | None]] = field(default_factory=dict)
-    _uniforms: dict[int, Tensor] = field(default_factory=dict)
+    _outlooks: dict[tuple[object, ...], Outlook] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         used = (self.weights != 0).any(1)  # (B, Sq)
@@ -69,112 +97,100 @@ class Recorder:
         """The attention output (B, Sq, H, Dv) of this call."""
         self.calls[layer] += 1
         if layer not in self.layers:
-            return self._plain(call)
+            return plain_output(call, self._outlook)
         ends = self.stop and layer == self._last and set(self.layers) <= {*self.received, layer}
-        native = call.softcap is None and call.sinks is None
-        if self._few and (ends or native):
-            output = None if ends else self._plain(call)
+        if self._few and (ends or call.native):
+            output = None if ends else _sdpa(call)
             self._read(layer, call, self._rows, value=None)
         else:
-            everything = torch.arange(call.query.shape[2], device=call.query.device)
-            output = self._read(layer, call, everything, value=None if ends else call.value)
-        if ends:
+            output = self._read(layer, call, call.every_row, value=None if ends else call.value)
+        if output is None:
             raise EnoughError
-        assert output is not None  # noqa: S101  (only a last layer goes without)
         return output
 
     def _read(self, layer: int, call: Call, rows: Tensor, value: Tensor | None) -> Tensor | None:
-        plans, bias = self._planned(call, rows)
+        outlook = self._outlook(call, rows)
         whole = len(rows) == call.query.shape[2]
         weights = (self.weights if whole else self.weights[:, :, rows]).to(call.query.device)
         gaze = attend(
             call.query if whole else call.query[:, :, rows],
             call.key,
             value,
-            plans=plans,
+            plans=outlook.plans,
             weights=weights,
             scale=call.scale,
             softcap=call.softcap,
             sinks=call.sinks,
-            bias=bias if bias is None or whole else bias[:, :, rows],
+            bias=outlook.bias if outlook.bias is None or whole else outlook.bias[:, :, rows],
             entropy=self.entropy,
         )
         self.received[layer] = gaze.received
         if gaze.entropy is not None:
             self.entropies[layer] = gaze.entropy
-        self.masks[layer] = _mask_kind(call, bias)
-        self.uniform[layer] = self._uniform(plans, weights, call.key.shape[2])
-        return gaze.output
-
-    def _plain(self, call: Call) -> Tensor:
-        """The output alone."""
-        if call.softcap is None and call.sinks is None and call.bias is None:
-            return _sdpa(call)
-        plans, bias = self._planned(call, torch.arange(call.query.shape[2], device=call.query.device))
-        gaze = attend(
-            call.query,
-            call.key,
-            call.value,
-            plans=plans,
-            weights=call.query.new_zeros(len(call.query), 0, call.query.shape[2]),
-            scale=call.scale,
-            softcap=call.softcap,
-            sinks=call.sinks,
-            bias=bias,
-        )
-        assert gaze.output is not None  # noqa: S101
-        return gaze.output
-
-    def _uniform(self, plans: list[Plan], weights: Tensor, keys: int) -> Tensor:
-        """(B, heads or 1, m, keys), made once for the layers that share their plans."""
-        if id(plans) not in self._uniforms:
+        if outlook.uniform is None:
             each = [
-                uniform_gaze(plan, weights[prompt, :, : plan.visible.shape[1]], keys)
-                for prompt, plan in enumerate(plans)
+                uniform_gaze(plan, weights[prompt, :, : plan.visible.shape[1]], call.key.shape[2])
+                for prompt, plan in enumerate(outlook.plans)
             ]
-            self._uniforms[id(plans)] = torch.stack(each)
-        return self._uniforms[id(plans)]
+            outlook.uniform = torch.stack(each)
+        self.uniform[layer] = outlook.uniform
+        self.masks[layer] = _mask_kind(call, outlook.bias)
+        return gaze.output
 
-    def _planned(self, call: Call, rows: Tensor) -> tuple[list[Plan], Tensor | None]:
-        """A plan for each prompt of the batch, and the bias that is left; made once for each mask and set of rows."""
-        mask, keys = call.mask, call.key.shape[2]
-        shape = None if mask is None else (mask.data_ptr(), mask.shape, mask.stride(), mask.dtype)
-        of_bias = None if call.bias is None else call.bias.data_ptr()
-        key = (
-            shape,
-            of_bias,
-            call.causal,
-            keys,
-            len(rows),
-            call.query.shape[1] // call.key.shape[1],
-            call.query.device,
-        )
-        if key not in self._plans:
-            self._plans[key] = self._plan(call, rows, keys)
-        return self._plans[key]
-
-    def _plan(self, call: Call, rows: Tensor, keys: int) -> tuple[list[Plan], Tensor | None]:
-        batch, heads, queries, _ = call.query.shape
-        block = self.block or rows_per_block(heads // call.key.shape[1] * keys)
-        dtype = torch.promote_types(call.query.dtype, torch.float32)
-        seen, bias = _split(call.mask)
-        if call.bias is not None:
-            bias = call.bias if bias is None else bias + call.bias
-        if seen is not None:
-            seen = seen.expand(batch, -1, -1, -1)
-            return [mask_plan(each[..., :keys], rows, dtype=dtype, block=block) for each in seen], bias
-        if not call.causal:
-            return [open_plan(rows, keys, block=block)] * batch, bias
-        if self.lengths is None or len(rows) < queries:
-            return [causal_plan(rows, keys, dtype=dtype, block=block)] * batch, bias
-        return [causal_plan(rows[:length], keys, dtype=dtype, block=block) for length in self.lengths], bias
+    def _outlook(self, call: Call, rows: Tensor) -> Outlook:
+        shapes = [
+            None if each is None else (each.data_ptr(), each.shape, each.stride()) for each in (call.mask, call.bias)
+        ]
+        of_call = (call.causal, call.query.shape[:2], call.key.shape[1:3], call.query.device, len(rows))
+        key = (*shapes, *of_call)
+        if key not in self._outlooks:
+            while len(self._outlooks) >= MOST_OUTLOOKS:
+                del self._outlooks[next(iter(self._outlooks))]
+            self._outlooks[key] = look_out(call, rows, lengths=self.lengths, block=self.block)
+        return self._outlooks[key]
 
 
-def _split(mask: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-    """A mask as (which keys are seen, what is added to their scores)."""
-    if mask is None or mask.dtype == torch.bool:
+def plain_output(call: Call, outlook: Callable[[Call, Tensor], Outlook] | None = None) -> Tensor:
+    """The attention output (B, Sq, H, Dv) alone."""
+    if call.native:
+        return _sdpa(call)
+    seen = (outlook or look_out)(call, call.every_row)
+    nobody = call.query.new_zeros(len(call.query), 0, call.query.shape[2])
+    more = {"scale": call.scale, "softcap": call.softcap, "sinks": call.sinks, "bias": seen.bias}
+    output = attend(call.query, call.key, call.value, plans=seen.plans, weights=nobody, **more).output  # type: ignore[arg-type]
+    assert output is not None  # noqa: S101  (values were given)
+    return output
+
+
+def look_out(call: Call, rows: Tensor, *, lengths: list[int] | None = None, block: int | None = None) -> Outlook:
+    """Plan each prompt's rows from the call's mask."""
+    batch, heads, queries, _ = call.query.shape
+    keys = call.key.shape[2]
+    block = block or rows_per_block(heads // call.key.shape[1] * keys)
+    dtype = torch.promote_types(call.query.dtype, torch.float32)
+    seen, bias = _split(call.mask, queries)
+    if call.bias is not None:
+        given = call.bias.expand(-1, -1, queries, -1)
+        bias = given if bias is None else bias + given
+    if seen is not None:
+        plans = [mask_plan(each[..., :keys], rows, dtype=dtype, block=block) for each in seen.expand(batch, -1, -1, -1)]
+    elif not call.causal:
+        plans = [open_plan(rows, keys, block=block)] * batch
+    elif lengths is None or len(rows) < queries:
+        plans = [causal_plan(rows, keys, dtype=dtype, block=block)] * batch
+    else:
+        plans = [causal_plan(rows[:length], keys, dtype=dtype, block=block) for length in lengths]
+    return Outlook((call.mask, call.bias), plans, bias)
+
+
+def _split(mask: Tensor | None, queries: int) -> tuple[Tensor | None, Tensor | None]:
+    """A mask (B or 1, H or 1, Sq or 1, Sk) as: which keys are seen, and what is added to their scores."""
+    if mask is None:
+        return None, None
+    mask = mask.expand(-1, -1, queries, -1)
+    if mask.dtype == torch.bool:
         return mask, None
-    hidden = mask <= torch.finfo(mask.dtype).min / 2
+    hidden = mask <= HIDING
     seen = ~hidden
     if bool((mask[seen] == 0).all()):
         return seen, None

@@ -62,7 +62,8 @@ def held(count: int, place: int, dtype: torch.dtype, device: torch.device) -> Te
     buffers: dict[tuple[int, torch.dtype, torch.device], Tensor] = _scratch.__dict__.setdefault("buffers", {})
     buffer = buffers.get((place, dtype, device))
     if buffer is None or buffer.numel() < count:
-        buffers[place, dtype, device] = buffer = torch.empty(count, dtype=dtype, device=device)
+        with torch.inference_mode(False):  # so that it serves in either mode
+            buffers[place, dtype, device] = buffer = torch.empty(count, dtype=dtype, device=device)
     return buffer
 
 

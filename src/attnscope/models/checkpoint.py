@@ -20,6 +20,7 @@ from transformers import (
 from attnscope.errors import AttnscopeError
 from attnscope.models.memory import is_out_of_memory
 from attnscope.models.narration import libraries_silenced
+from attnscope.models.spans import with_whole_spans
 
 
 def read_config(path: Path, *, trust_remote_code: bool) -> Any:
@@ -73,7 +74,7 @@ def read_tokenizer(path: Path, *, trust_remote_code: bool) -> Any:
             allowed="a tokenizer with a tokenizer.json can",
             todo="save it as tokenizer.json",
         )
-    return tokenizer
+    return with_whole_spans(tokenizer)
 
 
 def read_model(

@@ -34,18 +34,15 @@ def parse_classes(rules: Sequence[str]) -> dict[str, str]:
                 todo="write it as in 'hash=#'",
             )
         if name.strip() in classes or name.strip() == OTHER:
-            raise AttnscopeError(
-                f"class '{name.strip()}' is there already",
-                where=f"'{rule}'",
-                allowed=f"every name once, and not '{OTHER}', which holds what no class claims",
-                todo="choose another name",
-            )
+            raise _taken(name.strip(), rule)
         classes[name.strip()] = pattern
     return classes
 
 
 def membership(classes: Mapping[str, str], text: str, tokens: Sequence[Token]) -> NDArray[np.float64]:
     """(classes + 1, tokens): each token's share in each class, `other` last; every column sums to one."""
+    if OTHER in classes:
+        raise _taken(OTHER, f"{OTHER}={classes[OTHER]}")
     owner = np.full(len(text), len(classes))
     special = len(classes)
     for number, (name, rule) in reversed(list(enumerate(classes.items()))):
@@ -55,8 +52,10 @@ def membership(classes: Mapping[str, str], text: str, tokens: Sequence[Token]) -
             owner[_claimed(name, rule, text)] = number
     shares = np.zeros((len(classes) + 1, len(tokens)))
     for token in tokens:
-        if token.special or token.start == token.end:
+        if token.special:
             shares[special, token.position] = 1.0
+        elif token.start == token.end:
+            shares[-1, token.position] = 1.0
         else:
             counts = np.bincount(owner[token.start : token.end], minlength=len(classes) + 1)
             shares[:, token.position] = counts / counts.sum()
@@ -85,3 +84,12 @@ def _claimed(name: str, rule: str, text: str) -> list[int]:
             allowed="10 seconds for a prompt",
             todo="write a simpler pattern",
         ) from error
+
+
+def _taken(name: str, rule: str) -> AttnscopeError:
+    return AttnscopeError(
+        f"class '{name}' is there already",
+        where=f"'{rule}'",
+        allowed=f"every name once, and not '{OTHER}', which holds what no class claims",
+        todo="choose another name",
+    )

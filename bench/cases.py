@@ -1,0 +1,91 @@
+"""Everything the benchmark measures, in the order it is measured: a new case is one entry here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from bench.session import LONGEST, Session
+
+Table = Literal["cost", "feature", "memory", "contest", "long"]
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    table: Table
+    title: str
+    tokens: int
+    run: Callable[[Session, int], dict[str, Any]]
+    aim: str = ""
+    """What the project set itself, for the reader to compare."""
+
+
+def _pair(pair: str, rounds: int) -> Callable[[Session, int], dict[str, Any]]:
+    def run(session: Session, tokens: int) -> dict[str, Any]:
+        return session.child("pair", [pair, "--tokens", str(tokens), "--rounds", str(session.rounds(rounds))])
+
+    return run
+
+
+def _peak(contestant: str, processes: int) -> Callable[[Session, int], dict[str, Any]]:
+    """The median process by its extra memory, with the extras of all."""
+
+    def run(session: Session, tokens: int) -> dict[str, Any]:
+        count = 1 if session.quick else processes
+        peaks = [session.contest("peak", contestant, tokens)["peak"] for _ in range(count)]
+        peaks.sort(key=lambda peak: peak["extra_mib"])
+        extras = [peak["extra_mib"] for peak in peaks]
+        return {"contestant": contestant, "peak": peaks[count // 2], "extras_mib": extras}
+
+    return run
+
+
+def _contest(contestant: str, rounds: int) -> Callable[[Session, int], dict[str, Any]]:
+    def run(session: Session, tokens: int) -> dict[str, Any]:
+        session.say("one process a run, for its memory and its numbers")
+        found = _peak(contestant, 3)(session, tokens)
+        if contestant != "attnscope_meter":
+            found["difference"] = session.difference(contestant, tokens)
+        session.say("in turn with a plain forward, for its time")
+        return found | session.contest("time", contestant, tokens, session.rounds(rounds))
+
+    return run
+
+
+CASES = [
+    Case("last-2048", "cost", "last token", 2048, _pair("last", 9), "1.04"),
+    Case("all-512", "cost", "all queries", 512, _pair("all", 21), "1.06"),
+    Case("all-2048", "cost", "all queries", 2048, _pair("all", 9), "1.06"),
+    Case("all-8192", "cost", "all queries", 8192, _pair("all", 5), "1.20"),
+    Case("to-the-end-2048", "cost", "all queries, last layer run to its end", 2048, _pair("to-the-end", 9)),
+    Case("first-layers-2048", "cost", "layers 0 to 3 of 30, all queries", 2048, _pair("first-layers", 9), "0.20"),
+    Case("qwen-shape-2048", "cost", "Qwen2.5-1.5B's shape, 3 layers", 2048, _pair("qwen-shape", 11), "1.03"),
+    Case("qwen-attention-2048", "cost", "its attention alone", 2048, _pair("qwen-attention", 15)),
+    Case(
+        "qwen-attention-large-2048",
+        "cost",
+        "its attention alone, scores too large for the short way",
+        2048,
+        _pair("qwen-attention-large", 15),
+    ),
+    Case("padded-batch", "feature", "batch of 4, padded on the left", 1024, _pair("padded-batch", 7)),
+    Case("window", "feature", "sliding window of 512 (Mistral)", 2048, _pair("window", 11)),
+    Case("softcap", "feature", "softcap and alternating windows (Gemma 2)", 2048, _pair("softcap", 11)),
+    Case("sinks", "feature", "sinks and alternating windows (gpt-oss)", 2048, _pair("sinks", 11)),
+    Case("softcap-sdpa", "feature", "the same Gemma 2", 2048, _pair("softcap-sdpa", 11)),
+    Case("sinks-sdpa", "feature", "the same gpt-oss", 2048, _pair("sinks-sdpa", 11)),
+    Case("memory-plain-512", "memory", "plain forward", 512, _peak("plain", 3)),
+    Case("memory-plain", "memory", "plain forward", 2048, _peak("plain", 5)),
+    Case("memory-attnscope", "memory", "attnscope, all and last", 2048, _peak("attnscope_meter", 5), "plain + 100 MiB"),
+    Case("contest-attnscope", "contest", "attnscope", 2048, _contest("attnscope_meter", 7)),
+    Case("contest-eager", "contest", "transformers `output_attentions`", 2048, _contest("output_attentions", 5)),
+    Case("contest-lens", "contest", "TransformerLens, hooks", 2048, _contest("transformer_lens_hooks", 5)),
+    Case("contest-lens-cache", "contest", "TransformerLens, cache", 2048, _contest("transformer_lens_cache", 5)),
+    Case("contest-nnsight", "contest", "nnsight", 2048, _contest("nnsight_trace", 5)),
+    Case("contest-attnscope-512", "contest", "attnscope", 512, _contest("attnscope_meter", 15)),
+    Case("contest-eager-512", "contest", "transformers `output_attentions`", 512, _contest("output_attentions", 9)),
+    Case("long-plain", "long", "plain forward", LONGEST, _peak("plain", 1)),
+    Case("long-attnscope", "long", "attnscope, all and last", LONGEST, _peak("attnscope_meter", 1), "completes"),
+]

@@ -1,0 +1,69 @@
+"""Times two things in turn, in one process, with the first of them twice.
+
+Clocks drift: another process wakes, a core heats up. Runs taken in turn meet the same weather, and the base timed
+against itself (the control) shows how much of a ratio is weather.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Run = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of every round, and the ratios they give."""
+
+    base: list[float]
+    control: list[float]
+    arm: list[float]
+    ratio: float
+    """Median of the arm over median of the base."""
+    low: float
+    high: float
+    """The middle half of the rounds' own ratios."""
+    control_ratio: float
+
+
+def interleave(base: Run, arm: Run, rounds: int, say: Callable[[str], None] = lambda _: None) -> Timing:
+    """Each round runs base, base again and arm, one place further on every time; a round before them is dropped."""
+    runs = [base, base, arm]
+    seconds: list[list[float]] = [[], [], []]
+    for place in (0, 2):
+        _timed(runs[place])
+    for turn in range(rounds):
+        for step in range(3):
+            place = (turn + step) % 3
+            seconds[place].append(_timed(runs[place]))
+        latest = [taken[-1] for taken in seconds]
+        say(f"round {turn + 1} of {rounds}: {latest[0]:.3f} s, again {latest[1]:.3f} s, arm {latest[2]:.3f} s")
+    return summary(*seconds)
+
+
+def summary(base: list[float], control: list[float], arm: list[float]) -> Timing:
+    own = [mine / theirs for mine, theirs in zip(arm, base, strict=True)]
+    low, _, high = statistics.quantiles(own, n=4, method="inclusive") if len(own) > 1 else [own[0]] * 3
+    middle = statistics.median(base)
+    return Timing(
+        base=base,
+        control=control,
+        arm=arm,
+        ratio=statistics.median(arm) / middle,
+        low=low,
+        high=high,
+        control_ratio=statistics.median(control) / middle,
+    )
+
+
+def _timed(run: Run) -> float:
+    gc.collect()
+    started = time.perf_counter()
+    kept = run()
+    taken = time.perf_counter() - started
+    del kept
+    return taken

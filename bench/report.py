@@ -1,0 +1,120 @@
+"""Results -> the page docs/benchmarks.md."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench.cases import CASES
+from bench.store import Results
+from bench.tables import advantage, contest_table, cost_table, peak_table
+
+DISTURBED = 0.03  # a control this far from 1 says more about the machine than the ratio says about the arm
+FASTER, LESS = 4, 20  # what the project set itself against every other tool at 2,048 tokens
+
+INTRODUCTION = """\
+# Benchmarks
+
+What a measurement costs, on SmolLM2-135M-Instruct in fp32 unless said otherwise. Written by the benchmark itself:
+
+```
+make bench                                  # everything; leave the machine alone meanwhile
+.venv/bin/python -m bench --quick           # a smoke run of short prompts, into build/bench/
+.venv/bin/python -m bench --only all-2048   # one case again, beside the others' earlier results
+```
+"""
+
+READING = """\
+## How to read it
+
+A **ratio** is the median time of the arm over the median time of the base, from runs taken in turn in one process
+after a round that is dropped. The base runs twice a round: the **A/A control** is the second over the first, so its
+distance from 1 is what this machine's noise alone does to a ratio. The **middle half** is that of the rounds' own
+ratios. A difference between two ratios smaller than the control's distance from 1 means nothing.
+
+The base is `model.base_model(input_ids, use_cache=False)` with SDPA attention under `inference_mode`: no LM head. The
+public interface stops once it has read the last layer's attention, which saves it the rest of that layer, at most a
+thirtieth of the default model; ratios through it include this saving, and the row "run to its end" shows the
+cost without it. Models of a few layers, where it would flatter, always run to their end.
+
+**Extra peak memory** is the kernel's high-water mark of a process that does one thing once, less what it held before;
+the mark is set back after the model is loaded and warmed up on 16 tokens. Several processes a case, the median of them.
+
+Contestants do the same work: received by each key from all queries and from the last one, mean over rows, every layer
+and head. Each is timed in turn with a plain SDPA forward of its own process, TransformerLens and nnsight in
+environments of their own. **Faster by** divides the two ratios; **takes less by** divides the extra peaks, each with
+what a plain forward needs anyway still in it. **Largest difference** is that between its numbers and attnscope's. The
+tools are used as a careful user would: each layer reduced while the model runs, no LM head or one position of it, no
+weights folded. `output_attentions` and the row "cache" keep every layer's matrix and reduce at the end.
+"""
+
+
+def page(results: Results) -> str:
+    parts = [
+        INTRODUCTION,
+        "## Cost\n",
+        *cost_table(results, "cost"),
+        "\n## Cost of what a model's attention may have besides\n",
+        *cost_table(results, "feature"),
+        "\n## Memory\n",
+        *peak_table(results, "memory"),
+        "\n## The same work done by other tools\n",
+        *contest_table(results),
+        "\n## A long prompt\n",
+        "Once each, one after the other, so without a control: the ratio of their times is rough. SmolLM2 was trained",
+        "on 8,192 tokens; the numbers beyond mean little, their cost is real.\n",
+        *peak_table(results, "long"),
+        "\n" + READING,
+        "## What this run says\n",
+        *_findings(results),
+        "\n## Made with\n",
+        *_made_with(results),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _findings(results: Results) -> list[str]:
+    noise = {
+        name: abs(found["timing"]["control_ratio"] - 1) for name, found in results.cases.items() if "timing" in found
+    }
+    lines = [f"- Noise: the control furthest from 1 is off by {max(noise.values()):.1%}."] if noise else []
+    disturbed = [f"`{name}`" for name, distance in noise.items() if distance > DISTURBED]
+    if disturbed:
+        lines.append(f"- Disturbed, to be taken again on a quiet machine (control off by over {DISTURBED:.0%}): ")
+        lines[-1] += f"{', '.join(disturbed)}."
+    for case in CASES:
+        found = results.cases.get(case.name)
+        if found is None:
+            lines.append(f"- Not measured: {case.title}, {case.tokens:,} tokens (`{case.name}`).")
+        elif "failed" in found:
+            lines.append(f"- Failed: {case.title}, {found['tokens']:,} tokens: {found['failed']}.")
+        elif "timing" in found and case.aim and found["timing"]["ratio"] > float(case.aim):
+            ratio, control = found["timing"]["ratio"], found["timing"]["control_ratio"]
+            words = f"{case.title}, {found['tokens']:,} tokens: {ratio:.3f}, control {control:.3f}"
+            lines.append(f"- Above its aim of {case.aim}: {words}.")
+        elif case.table == "contest" and found["tokens"] >= 2048:
+            lines += _short_of_aims(results, case.title, found)
+    return lines
+
+
+def _short_of_aims(results: Results, title: str, found: dict[str, Any]) -> list[str]:
+    factors = advantage(results, found)
+    if factors is None:
+        return []
+    faster, less = factors
+    lines = []
+    if faster < FASTER:
+        lines.append(f"- Short of the aim of {FASTER}x faster: {title}, {faster:.1f}x.")
+    if less < LESS:
+        lines.append(f"- Short of the aim of {LESS}x less extra memory: {title}, {less:.1f}x.")
+    return lines
+
+
+def _made_with(results: Results) -> list[str]:
+    lines = [f"- {key}: {value}" for key, value in results.machine.items()]
+    for name, held in results.versions.items():
+        packages = ", ".join(f"{package} {number}" for package, number in held.items())
+        lines.append(f"- environment of {name}: {packages}")
+    dates = sorted({found["date"] for found in results.cases.values()})
+    if len(dates) > 1:
+        lines.append(f"- not all on one day: {', '.join(dates)}; bench/results.json has the date of each case")
+    return lines

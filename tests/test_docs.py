@@ -1,0 +1,60 @@
+"""What the documentation shows works, and its generated pages are up to date."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Run
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_generated_pages_are_what_make_docs_would_write() -> None:
+    made = runpy.run_path(str(ROOT / "scripts" / "reference.py"))
+    for path, text in made["pages"]().items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name} is stale: run make docs"
+
+
+def test_the_readmes_python_runs() -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)  # noqa: S102
+    assert names["reading"].received.shape[:3] == (2, 9, 2)
+
+
+def test_the_readmes_commands_run(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("prompt.txt").write_text("Move ## to **", encoding="utf-8")
+    lines = [line for line in README.splitlines() if line.startswith("attnscope ")]
+    assert len(lines) == 4
+    for line in lines:
+        words = shlex.split(line, comments=True)[1:]
+        if words[0] == "check":
+            words += ["--tokens", "16"]
+        done = run(*words)
+        assert done.code == 0, (line, done.err)
+        assert done.out
+
+
+def test_every_link_and_make_target_in_the_docs_is_there() -> None:
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        text = page.read_text(encoding="utf-8")
+        for link in re.findall(r"\]\(([^)#]+)\)", text):
+            assert (page.parent / link).exists(), (page.name, link)
+        for target in re.findall(r"`make (\w+)`", text):
+            assert target in targets, (page.name, target)
+
+
+def test_the_readme_counts_the_architectures_right() -> None:
+    from attnscope.models.verified import BY_EAGER, BY_INTERFACE
+
+    (count,) = re.findall(r"(\d+) architectures are compared", README)
+    assert int(count) == len(BY_INTERFACE) + len(BY_EAGER)
