@@ -96,7 +96,8 @@ def implementation(model: PreTrainedModel, name: str) -> Iterator[None]:
                 config._attn_implementation_internal = name
             for module in modes:
                 module.training = False
-            with torch.no_grad(), torch.autocast(device, enabled=False):
+            inference = torch.inference_mode(not length_matters(model.config))
+            with inference, torch.no_grad(), torch.autocast(device, enabled=False):
                 yield
         finally:
             for key, config in configs.items():
@@ -119,6 +120,12 @@ def hooks_kept(model: PreTrainedModel) -> Iterator[None]:
                 del module._forward_hooks[hook]
             if id(module) not in flagged and getattr(module, flag, False):
                 delattr(module, flag)
+
+
+def length_matters(config: Any) -> bool:
+    """Whether rotary positions depend on how long the input is; such a model then rewrites its own buffers."""
+    told = str(getattr(config.get_text_config(), "rope_parameters", None) or "")
+    return "longrope" in told or "dynamic" in told
 
 
 def _configs(model: PreTrainedModel) -> Iterator[Any]:

@@ -8,6 +8,7 @@ show that no score can leave the range of exp; where they can't show it, the usu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -74,11 +75,16 @@ def attend(
     entropies = torch.zeros(counts, dtype=dtype, device=device) if entropy else None
     output = None
     if value is not None:
-        output = torch.zeros(batch, rows, kv_heads, group, value.shape[-1], dtype=query.dtype, device=device)
+        output = torch.empty(batch, rows, kv_heads, group, value.shape[-1], dtype=query.dtype, device=device)
+        for prompt, plan in enumerate(plans):
+            if sum(block.stop - block.start for block in plan.blocks) < rows:  # no block writes to the rest
+                output[prompt].zero_()
+    parts = 1 if workers else _parts(kv_heads, rows, device)
     given = (
         query.unflatten(1, (kv_heads, group)),  # type: ignore[no-untyped-call]
-        key.transpose(-1, -2),
-        None if value is None else value.to(dtype),
+        key.repeat_interleave(parts, 1).transpose(-1, -2) if parts > 1 else key.transpose(-1, -2),
+        None if value is None else value.to(dtype).repeat_interleave(parts, 1) if parts > 1 else value.to(dtype),
+        parts,
         weights.to(dtype),
         sinks,
         None if bias is None else bias.to(dtype),
@@ -86,7 +92,8 @@ def attend(
         scale,
         softcap or 0.0,
     )
-    sizes = _scratch_sizes(tasks, group, width, 0 if value is None else value.shape[-1], entropy=entropy)
+    depth = 0 if value is None else value.shape[-1]
+    sizes = _scratch_sizes(tasks, group, width, depth, weights.shape[1], entropy=entropy)
 
     inference = torch.is_inference_mode_enabled()
 
@@ -117,12 +124,21 @@ def _tasks(plans: Sequence[Plan], kv_heads: int, *, together: int) -> tuple[list
     return tasks, costs
 
 
-def _scratch_sizes(tasks: Sequence[Task], group: int, width: int, depth: int, *, entropy: bool) -> tuple[int, ...]:
-    """How many numbers the largest task needs: its scores, scaled queries, output, and logs for entropy."""
+def _scratch_sizes(
+    tasks: Sequence[Task], group: int, width: int, depth: int, groups: int, *, entropy: bool
+) -> tuple[int, ...]:
+    """How many numbers the largest task needs: scores, scaled queries, output, logs for entropy, what was received."""
     rows = [(beyond - head) * group * (stop - start) for _, head, beyond, start, stop, _, _, _ in tasks]
     scores = max((many * (task[6] - task[5]) for many, task in zip(rows, tasks, strict=True)), default=0)
     most = max(rows, default=0)
-    return scores, most * width, most * depth, scores if entropy else 0
+    found = max(((task[2] - task[1]) * group * groups * (task[6] - task[5]) for task in tasks), default=0)
+    return scores, most * width, most * depth, scores if entropy else 0, found
+
+
+def _parts(kv_heads: int, rows: int, device: torch.device) -> int:
+    """Into how many products to cut each kv head's rows, so that torch's threads get equal shares of them."""
+    threads = torch.get_num_threads() if device.type == "cpu" and rows > 1 else 1
+    return min(8, threads // math.gcd(kv_heads, threads))
 
 
 def _safe(query: Tensor, key: Tensor, scale: float, softcap: float | None, sinks: Tensor | None) -> list[bool]:

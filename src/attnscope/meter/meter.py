@@ -21,6 +21,7 @@ from attnscope.errors import AttnscopeError
 from attnscope.meter.eager import EagerModules
 from attnscope.meter.forward import Measurement, input_device, measure_forward
 from attnscope.meter.groups import Rows, row_weights
+from attnscope.meter.interface import length_matters
 from attnscope.meter.parity import Parity, prove
 
 
@@ -88,7 +89,7 @@ class Meter:
             alone = self._batch([short], ["last", "all"], self.readable, parity, None, False)[0]
             fine = self.model.dtype in (torch.float32, torch.float64)
             same = np.abs(together.received - alone.received).max() <= (1e-4 if fine else 2e-2)
-            self._mixes = bool(same) and not _length_matters(self.model.config)
+            self._mixes = bool(same) and not length_matters(self.model.config)
         return self._mixes
 
     def _batch(
@@ -153,12 +154,6 @@ class Meter:
                 todo="measure other layers, or another model",
             )
         return measured
-
-
-def _length_matters(config: Any) -> bool:
-    """Whether rotary positions depend on how long the input is."""
-    told = str(getattr(config.get_text_config(), "rope_parameters", None) or "")
-    return "longrope" in told or "dynamic" in told
 
 
 def _found(measured: Measurement, layers: Sequence[int], prompt: int, length: int) -> Found:

@@ -30,8 +30,9 @@ def compiled() -> Callable[..., None]:
 
 def walk(
     query: Tensor,  # (B, Hkv, G, Sq, D)
-    key: Tensor,  # (B, Hkv, D, Sk)
-    value: Tensor | None,  # (B, Hkv, Sk, Dv)
+    key: Tensor,  # (B, Hkv * parts, D, Sk): each kv head `parts` times
+    value: Tensor | None,  # (B, Hkv * parts, Sk, Dv)
+    parts: int,  # into how many products a kv head's rows are cut, so that all threads have some
     weights: Tensor,  # (B, m, Sq)
     sinks: Tensor | None,  # (Hkv, G)
     bias: Tensor | None,  # (B or 1, H or 1, Sq, Sk)
@@ -51,7 +52,11 @@ def walk(
         scaled = scratch[1][: many * group * rows * width].view(many, group, rows, width)
         scaled.copy_(query[prompt, head:beyond, :, start:stop]).mul_(scale / softcap if softcap > 0 else scale)
         flat = scratch[0][: many * group * rows * keys].view(many, group * rows, keys)
-        torch.bmm(scaled.view(many, group * rows, width), key[prompt, head:beyond, :, first:last], out=flat)
+        cut = parts if group * rows % parts == 0 else 1
+        batch, tall = many * cut, group * rows // cut
+        copies = slice(head * parts, beyond * parts, parts // cut)
+        held_keys = key[prompt, copies, :, first:last]
+        torch.bmm(scaled.view(batch, tall, width), held_keys, out=flat.view(batch, tall, keys))
         block = flat.view(many * group, rows, keys)
         if softcap > 0:
             block.tanh_().mul_(softcap)
@@ -64,12 +69,14 @@ def walk(
         if value is not None and output is not None:
             depth = value.shape[3]
             out = scratch[2][: many * group * rows * depth].view(many, group * rows, depth)
-            torch.bmm(flat, value[prompt, head:beyond, first:last], out=out)
+            held_values = value[prompt, copies, first:last]
+            torch.bmm(flat.view(batch, tall, keys), held_values, out=out.view(batch, tall, depth))
             out.div_(totals.view(many, group * rows, 1))
             output[prompt, start:stop, head:beyond].copy_(out.view(many, group, rows, depth).permute(2, 0, 1, 3))
         share = weights[prompt, :, start:stop]  # (m, rows)
-        into = received[prompt, head:beyond, :, :, first:last].flatten(0, 1)  # (J * G, m, keys), a view
-        torch.baddbmm(into, share.unsqueeze(0) / totals.unsqueeze(1), block, out=into)
+        found = scratch[4][: many * group * share.shape[0] * keys].view(many * group, share.shape[0], keys)
+        torch.bmm(share.unsqueeze(0) / totals.unsqueeze(1), block, out=found)
+        received[prompt, head:beyond, :, :, first:last].add_(found.view(many, group, share.shape[0], keys))
         if entropy is not None:
             logs = scratch[3][: many * group * rows * keys].view(many * group, rows, keys)
             torch.xlogy(block, block, out=logs)
