@@ -23,7 +23,9 @@ class Timing:
     control: list[float]
     arm: list[float]
     ratio: float
-    """Median of the arm over median of the base."""
+    """Median over rounds of the arm's time over the mean of the round's two base times: a slow spell that lasts longer
+    than a round then weighs on both sides.
+    """
     low: float
     high: float
     """The middle half of the rounds' own ratios."""
@@ -46,17 +48,16 @@ def interleave(base: Run, arm: Run, rounds: int, say: Callable[[str], None] = la
 
 
 def summary(base: list[float], control: list[float], arm: list[float]) -> Timing:
-    own = [mine / theirs for mine, theirs in zip(arm, base, strict=True)]
+    own = [2 * mine / (first + again) for mine, first, again in zip(arm, base, control, strict=True)]
     low, _, high = statistics.quantiles(own, n=4, method="inclusive") if len(own) > 1 else [own[0]] * 3
-    middle = statistics.median(base)
     return Timing(
         base=base,
         control=control,
         arm=arm,
-        ratio=statistics.median(arm) / middle,
+        ratio=statistics.median(own),
         low=low,
         high=high,
-        control_ratio=statistics.median(control) / middle,
+        control_ratio=statistics.median(again / first for again, first in zip(control, base, strict=True)),
     )
 
 

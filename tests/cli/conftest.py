@@ -37,6 +37,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
     def call(*words: object) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["attnscope", *map(str, words)])
+        capsys.readouterr()  # what the test's own preparations printed
         with pytest.raises(SystemExit) as stop:
             main()
         said = capsys.readouterr()

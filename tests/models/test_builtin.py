@@ -17,6 +17,7 @@ import torch
 import transformers
 
 from attnscope.errors import AttnscopeError
+from attnscope.models import narration
 from attnscope.models.builtin import BUILTINS, Builtin
 from attnscope.models.cache import MARKER, is_whole, place, recorded_hashes, sha256
 from attnscope.models.load import load
@@ -53,7 +54,10 @@ def leftovers(entry: Builtin) -> list[str]:
     return [path.name for path in place(entry.name).parent.iterdir() if "preparing" in path.name]
 
 
-def test_preparing_publishes_a_whole_model_with_its_hashes(entry: Builtin, capfd: pytest.CaptureFixture[str]) -> None:
+def test_preparing_publishes_a_whole_model_with_its_hashes(
+    entry: Builtin, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(narration, "A_WHILE", 0.0)
     loaded = load("tiny")
     said = capfd.readouterr()
     assert said.out == ""

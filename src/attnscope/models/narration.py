@@ -7,21 +7,31 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from functools import partial
+from threading import Timer
 from typing import Any
 
 from rich.console import Console
 
+A_WHILE = 1.0  # seconds
+
 
 @contextmanager
 def step(text: str) -> Iterator[None]:
-    """Say on standard error what is being done: a spinner on a terminal, one plain line elsewhere."""
+    """Say on standard error what is being done: a spinner on a terminal; elsewhere one line, if it takes a while."""
     console = Console(file=sys.stderr)  # held, so that it outlives libraries_silenced's redirection
     if console.is_terminal:
         with console.status(text):
             yield
     else:
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
-        yield
+        say = partial(console.print, text, highlight=False, markup=False, soft_wrap=True)
+        timer = Timer(A_WHILE, say)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
 
 @contextmanager
