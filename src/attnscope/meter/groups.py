@@ -18,13 +18,11 @@ Rows = Sequence[int]
 """A group of the caller's own: the positions of its queries."""
 
 
-def row_weights(
-    queries: Sequence[str], real: Tensor, own: Sequence[Mapping[str, Rows]] | None = None, *, first: int = 0
-) -> Tensor:
+def row_weights(queries: Sequence[str], real: Tensor, own: Sequence[Mapping[str, Rows]] | None = None) -> Tensor:
     """Weights (batch, groups, queries) for groups named in `queries`.
 
     real (batch, queries) is False at pads. `own` gives, for each prompt, the rows of groups that are not `last` or
-    `all`. first: the position of the first query, when a cached prefix comes before it.
+    `all`.
     """
     if not queries or len(set(queries)) < len(queries):
         raise AttnscopeError(
@@ -42,12 +40,12 @@ def row_weights(
             elif name == "all":
                 rows = places
             else:
-                rows = _own_rows(name, {} if own is None else own[prompt], places, first)
+                rows = _own_rows(name, {} if own is None else own[prompt], places)
             weights[prompt, group, rows] = 1.0 / len(rows)
     return weights.to(real.device)
 
 
-def _own_rows(name: str, own: Mapping[str, Rows], places: Tensor, first: int) -> Tensor:
+def _own_rows(name: str, own: Mapping[str, Rows], places: Tensor) -> Tensor:
     if name not in own or set(own) & set(NAMED):
         raise AttnscopeError(
             f"unknown query group '{name}'" if name not in own else "a group of your own has a name that is taken",
@@ -56,13 +54,13 @@ def _own_rows(name: str, own: Mapping[str, Rows], places: Tensor, first: int) ->
             todo="use one of these, or give the group's positions with rows= under a name of its own",
         )
     rows = list(own[name])
-    reach = range(first, first + len(places))
+    reach = range(len(places))
     positions = {row for row in rows if not isinstance(row, bool) and row in reach and row == int(row)}
     if not rows or len(positions) < len(rows):
         raise AttnscopeError(
             f"query group '{name}' has no rows, the same row twice, or rows outside the prompt",
             where=f"rows of '{name}'",
-            allowed=f"positions {reach.start} to {reach.stop - 1}, each once",
+            allowed=f"positions 0 to {len(places) - 1}, each once",
             todo="give at least one position in that range",
         )
-    return places[torch.as_tensor([int(row) - first for row in rows])]
+    return places[torch.as_tensor([int(row) for row in rows])]

@@ -73,12 +73,8 @@ def attend(
     counts = (len(shares), batch, kv_heads, group, weights.shape[1])
     received = torch.zeros(*counts, keys, dtype=dtype, device=device)
     entropies = torch.zeros(counts, dtype=dtype, device=device) if entropy else None
-    output = None
-    if value is not None:
-        output = torch.empty(batch, rows, kv_heads, group, value.shape[-1], dtype=query.dtype, device=device)
-        for prompt, plan in enumerate(plans):
-            if sum(block.stop - block.start for block in plan.blocks) < rows:  # no block writes to the rest
-                output[prompt].zero_()
+    depth = 0 if value is None else value.shape[-1]
+    output = None if value is None else _blank_output(query, kv_heads, depth, plans)
     parts = 1 if workers else _parts(kv_heads, rows, device)
     given = (
         query.unflatten(1, (kv_heads, group)),  # type: ignore[no-untyped-call]
@@ -92,7 +88,6 @@ def attend(
         scale,
         softcap or 0.0,
     )
-    depth = 0 if value is None else value.shape[-1]
     sizes = _scratch_sizes(tasks, group, width, depth, weights.shape[1], entropy=entropy)
 
     inference = torch.is_inference_mode_enabled()
@@ -109,6 +104,16 @@ def attend(
         output=None if output is None else output.flatten(2, 3),
         entropy=None if entropies is None else entropies.sum(0).flatten(1, 2),
     )
+
+
+def _blank_output(query: Tensor, kv_heads: int, depth: int, plans: Sequence[Plan]) -> Tensor:
+    """(B, Sq, Hkv, G, Dv), zero for prompts with rows that no block writes to."""
+    batch, heads, rows, _ = query.shape
+    output = query.new_empty(batch, rows, kv_heads, heads // kv_heads, depth)
+    for prompt, plan in enumerate(plans):
+        if sum(block.stop - block.start for block in plan.blocks) < rows:
+            output[prompt].zero_()
+    return output
 
 
 def _tasks(plans: Sequence[Plan], kv_heads: int, *, together: int) -> tuple[list[Task], list[int]]:
