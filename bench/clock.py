@@ -26,6 +26,8 @@ class Timing:
     """Median over rounds of the arm's time over the mean of the round's two base times: a slow spell that lasts longer
     than a round then weighs on both sides.
     """
+    of_medians: float
+    """The arm's median time over that of all base runs: the other usual way, which a slow spell can tilt."""
     low: float
     high: float
     """The middle half of the rounds' own ratios."""
@@ -55,6 +57,7 @@ def summary(base: list[float], control: list[float], arm: list[float]) -> Timing
         control=control,
         arm=arm,
         ratio=statistics.median(own),
+        of_medians=statistics.median(arm) / statistics.median(base + control),
         low=low,
         high=high,
         control_ratio=statistics.median(again / first for again, first in zip(control, base, strict=True)),

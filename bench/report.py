@@ -26,10 +26,12 @@ make bench                                  # everything; leave the machine alon
 READING = """\
 ## How to read it
 
-A **ratio** is the median time of the arm over the median time of the base, from runs taken in turn in one process
-after a round that is dropped. The base runs twice a round: the **A/A control** is the second over the first, so its
-distance from 1 is what this machine's noise alone does to a ratio. The **middle half** is that of the rounds' own
-ratios. A difference between two ratios smaller than the control's distance from 1 means nothing.
+Runs are taken in turn in one process, after a round that is dropped; the base runs twice a round. A **ratio** is the
+median over rounds of the arm's time over the mean of the round's two base times, and the **middle half** is that of
+these rounds. **Of medians** is the arm's median time over the median of all base times: slow spells of the machine
+tilt it more, but it is the other usual way, and an aim counts as met only if both ways meet it. The **A/A control**
+is the base's second time over its first, so its distance from 1 is what this machine's noise alone does to a ratio.
+A difference between two ratios smaller than the control's distance from 1 means nothing.
 
 The base is `model.base_model(input_ids, use_cache=False)` with SDPA attention under `inference_mode`: no LM head. The
 public interface stops once it has read the last layer's attention, which saves it the rest of that layer, at most a
@@ -42,7 +44,8 @@ the mark is set back after the model is loaded and warmed up on 16 tokens. Sever
 Contestants do the same work: received by each key from all queries and from the last one, mean over rows, every layer
 and head. Each is timed in turn with a plain SDPA forward of its own process, TransformerLens and nnsight in
 environments of their own. **Faster by** divides the two ratios; **takes less by** divides the extra peaks, each with
-what a plain forward needs anyway still in it. **Largest difference** is that between its numbers and attnscope's. The
+what a plain forward needs anyway still in it; **less by** divides what is beyond that (anything of ours under 10 MiB,
+the noise of such a difference, counts as 10). **Largest difference** is that between its numbers and attnscope's. The
 tools are used as a careful user would: each layer reduced while the model runs, no LM head or one position of it, no
 weights folded. `output_attentions` and the row "cache" keep every layer's matrix and reduce at the end.
 """
@@ -87,9 +90,10 @@ def _findings(results: Results) -> list[str]:
             lines.append(f"- Not measured: {case.title}, {case.tokens:,} tokens (`{case.name}`).")
         elif "failed" in found:
             lines.append(f"- Failed: {case.title}, {found['tokens']:,} tokens: {found['failed']}.")
-        elif "timing" in found and case.aim and found["timing"]["ratio"] > float(case.aim):
-            ratio, control = found["timing"]["ratio"], found["timing"]["control_ratio"]
-            words = f"{case.title}, {found['tokens']:,} tokens: {ratio:.3f}, control {control:.3f}"
+        elif "timing" in found and case.aim and _worse(found["timing"]) > float(case.aim):
+            timing = found["timing"]
+            words = f"{case.title}, {found['tokens']:,} tokens: {timing['ratio']:.3f}, of medians"
+            words += f" {timing['of_medians']:.3f}, control {timing['control_ratio']:.3f}"
             lines.append(f"- Above its aim of {case.aim}: {words}.")
         elif case.table == "contest" and found["tokens"] >= 2048:
             lines += _short_of_aims(results, case.title, found)
@@ -100,13 +104,19 @@ def _short_of_aims(results: Results, title: str, found: dict[str, Any]) -> list[
     factors = advantage(results, found)
     if factors is None:
         return []
-    faster, less = factors
+    faster, less, beyond = factors.words()
     lines = []
-    if faster < FASTER:
-        lines.append(f"- Short of the aim of {FASTER}x faster: {title}, {faster:.1f}x.")
-    if less < LESS:
-        lines.append(f"- Short of the aim of {LESS}x less extra memory: {title}, {less:.1f}x.")
+    if factors.faster < FASTER:
+        lines.append(f"- Short of the aim of {FASTER}x faster: {title}, {faster}.")
+    if factors.less < LESS:
+        lines.append(
+            f"- Short of the aim of {LESS}x less extra memory: {title}, {less}; beyond a plain forward's {beyond}."
+        )
     return lines
+
+
+def _worse(timing: dict[str, Any]) -> float:
+    return float(max(timing["ratio"], timing["of_medians"]))
 
 
 def _made_with(results: Results) -> list[str]:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from bench.cases import CASES, Case, Table
 from bench.store import Results
 
+NOISE_MIB = 10.0  # medians of a plain forward's peak differ by about this much between runs of the benchmark
+
 
 def cost_table(results: Results, table: Table) -> list[str]:
-    lines = _head("what is measured", "tokens", "ratio", "middle half", "A/A control", "aim", "median", "against")
+    names = ["what is measured", "tokens", "ratio", "middle half", "of medians", "A/A control", "aim", "median"]
+    lines = _head(*names, "against")
     for case, found in _rows(results, table):
         if "failed" in found:
-            lines.append(_failed(case, found, 8))
+            lines.append(_failed(case, found, 9))
             continue
         timing = found["timing"]
         cells = [case.title, f"{found['tokens']:,}", f"**{timing['ratio']:.3f}**", _spread(timing)]
-        cells += [f"{timing['control_ratio']:.3f}", f"<= {case.aim}" if case.aim else "", _seconds(timing["arm"])]
+        cells += [f"{timing['of_medians']:.3f}", f"{timing['control_ratio']:.3f}"]
+        cells += [f"<= {case.aim}" if case.aim else "", _seconds(timing["arm"])]
         lines.append(_row(*cells, found["against"]))
     return lines
 
@@ -45,7 +50,7 @@ def peak_table(results: Results, table: Table) -> list[str]:
 
 def contest_table(results: Results) -> list[str]:
     names = ["tool", "tokens", "ratio to plain", "middle half", "A/A control", "attnscope is faster by"]
-    names += ["extra peak memory", "beyond plain's", "attnscope takes less by", "largest difference"]
+    names += ["extra peak memory", "attnscope takes less by", "beyond plain's", "less by", "largest difference"]
     lines = _head(*names)
     for case, found in _rows(results, "contest"):
         if "failed" in found:
@@ -54,20 +59,48 @@ def contest_table(results: Results) -> list[str]:
         timing, extra = found["timing"], found["peak"]["extra_mib"]
         ours = found["contestant"] == "attnscope_meter"
         factors = advantage(results, found)
-        faster, less = ("", "") if factors is None else (f"**{factor:.1f}x**" for factor in factors)
+        faster, less, beyond = ("", "", "") if factors is None else factors.words()
         cells = [case.title, f"{found['tokens']:,}", f"{timing['ratio']:.3f}", _spread(timing)]
-        cells += [f"{timing['control_ratio']:.3f}", faster, _mib(extra), _beyond(results, found), less]
+        cells += [f"{timing['control_ratio']:.3f}", faster, _mib(extra), less, _beyond(results, found), beyond]
         lines.append(_row(*cells, "" if ours else f"{found['difference']:.1e}"))
     return lines
 
 
-def advantage(results: Results, found: dict[str, Any]) -> tuple[float, float] | None:
-    """How many times faster attnscope is than this contestant, and how many times less extra memory it takes."""
+@dataclass(frozen=True)
+class Advantage:
+    """How many times faster attnscope is than a contestant, and how many times less extra memory it takes."""
+
+    faster: float
+    less: float
+    beyond: float | None
+    """Of the memory beyond what a plain forward takes."""
+    floored: bool
+    """Ours beyond plain can't be told from noise, so `beyond` is the least that it can be."""
+
+    def words(self) -> tuple[str, str, str]:
+        beyond = "" if self.beyond is None else f"**{'> ' if self.floored else ''}{self.beyond:.1f}x**"
+        return f"**{self.faster:.1f}x**", f"**{self.less:.1f}x**", beyond
+
+
+def advantage(results: Results, found: dict[str, Any]) -> Advantage | None:
     own = results.of("attnscope_meter", found["tokens"], timed=True)
     if own is None or found["contestant"] == "attnscope_meter":
         return None
-    faster = found["timing"]["ratio"] / own["timing"]["ratio"]
-    return faster, found["peak"]["extra_mib"] / max(1.0, own["peak"]["extra_mib"])
+    ours, theirs = beyond_plain(results, own), beyond_plain(results, found)
+    return Advantage(
+        faster=found["timing"]["ratio"] / own["timing"]["ratio"],
+        less=found["peak"]["extra_mib"] / own["peak"]["extra_mib"],
+        beyond=None if ours is None or theirs is None else theirs / max(NOISE_MIB, ours),
+        floored=ours is not None and ours < NOISE_MIB,
+    )
+
+
+def beyond_plain(results: Results, found: dict[str, Any]) -> float | None:
+    """MiB of extra peak memory beyond a plain forward's at this length, where that was measured."""
+    plain = results.of("plain", found["tokens"], timed=False)
+    if plain is None or found["contestant"] == "plain":
+        return None
+    return float(found["peak"]["extra_mib"] - plain["peak"]["extra_mib"])
 
 
 def _rows(results: Results, table: Table) -> Iterable[tuple[Case, dict[str, Any]]]:
@@ -75,10 +108,8 @@ def _rows(results: Results, table: Table) -> Iterable[tuple[Case, dict[str, Any]
 
 
 def _beyond(results: Results, found: dict[str, Any]) -> str:
-    plain = results.of("plain", found["tokens"], timed=False)
-    if plain is None or found["contestant"] == "plain":
-        return ""
-    return f"{found['peak']['extra_mib'] - plain['peak']['extra_mib']:+,.0f} MiB"
+    beyond = beyond_plain(results, found)
+    return "" if beyond is None else f"{beyond:+,.0f} MiB"
 
 
 def _spread(timing: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -99,6 +100,7 @@ def in_workshop(entry: Builtin, pattern: str) -> Callable[[], bool]:
 
 def test_a_killed_preparation_leaves_no_model_and_the_next_one_is_clean(entry: Builtin) -> None:
     moments = ["model", "*/tinymodel-*.whl", "*/tinymodel/tiny.gguf", "model/model.safetensors"]
+    cut = 0
     for moment in moments:
         process, reached = prepare_elsewhere(entry), in_workshop(entry, moment)
         deadline = time.monotonic() + 30
@@ -106,9 +108,14 @@ def test_a_killed_preparation_leaves_no_model_and_the_next_one_is_clean(entry: B
             time.sleep(0.001)
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-        assert process.returncode == -signal.SIGKILL
-        assert not place(entry.name).exists()
-        assert leftovers(entry)
+        if place(entry.name).exists():  # it was quicker than the kill: then the model must be whole
+            assert is_whole(place(entry.name), origin(entry))
+            shutil.rmtree(place(entry.name))
+        else:
+            assert process.returncode == -signal.SIGKILL
+            assert leftovers(entry)
+            cut += 1
+    assert cut >= 2
     assert load("tiny").layers == 2
     assert leftovers(entry) == []
 

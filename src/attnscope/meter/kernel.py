@@ -57,16 +57,8 @@ def attend(
     kv_heads, keys = key.shape[1:3]
     group = heads // kv_heads
     dtype, device = torch.promote_types(query.dtype, torch.float32), query.device
-    key = key.to(dtype)
     sinks = None if sinks is None else sinks.to(dtype).view(kv_heads, group)
-    safe = [False] * kv_heads
-    if rows * 8 >= keys and bias is None:  # enough rows for the keys' preparation to pay
-        if softcap is None and sinks is None:
-            # then softmax doesn't change when all keys move by one vector, and about their mean scores are smallest
-            key = key - key.mean(2, keepdim=True)
-        safe = _safe(query, key, scale, softcap, sinks)
-        key = key.transpose(-1, -2).contiguous().transpose(-1, -2)
-
+    key_columns, safe = _prepared(query, key.to(dtype), scale, softcap, sinks, bias)
     workers = crew_size(heads * sum(block.cost for plan in plans for block in plan.blocks), device)
     tasks, costs = _tasks(plans, kv_heads, together=1 if workers else kv_heads)
     shares = fair_shares(costs, workers)
@@ -78,8 +70,8 @@ def attend(
     parts = 1 if workers else _parts(kv_heads, rows, device)
     given = (
         query.unflatten(1, (kv_heads, group)),  # type: ignore[no-untyped-call]
-        key.repeat_interleave(parts, 1).transpose(-1, -2) if parts > 1 else key.transpose(-1, -2),
-        None if value is None else value.to(dtype).repeat_interleave(parts, 1) if parts > 1 else value.to(dtype),
+        _times(key_columns, parts),
+        None if value is None else _times(value.to(dtype), parts),
         parts,
         weights.to(dtype),
         sinks,
@@ -104,6 +96,18 @@ def attend(
         output=None if output is None else output.flatten(2, 3),
         entropy=None if entropies is None else entropies.sum(0).flatten(1, 2),
     )
+
+
+def _prepared(
+    query: Tensor, key: Tensor, scale: float, softcap: float | None, sinks: Tensor | None, bias: Tensor | None
+) -> tuple[Tensor, list[bool]]:
+    """The keys as columns (B, Hkv, D, Sk), and for each kv head whether exp can take its scores as they are."""
+    if query.shape[2] * 8 < key.shape[2] or bias is not None:  # too few rows for the keys' preparation to pay
+        return key.transpose(-1, -2), [False] * key.shape[1]
+    if softcap is None and sinks is None:
+        # then softmax doesn't change when all keys move by one vector, and about their mean scores are smallest
+        key = key - key.mean(2, keepdim=True)
+    return key.transpose(-1, -2).contiguous(), _safe(query, key, scale, softcap, sinks)
 
 
 def _blank_output(query: Tensor, kv_heads: int, depth: int, plans: Sequence[Plan]) -> Tensor:
@@ -144,6 +148,11 @@ def _parts(kv_heads: int, rows: int, device: torch.device) -> int:
     """Into how many products to cut each kv head's rows, so that torch's threads get equal shares of them."""
     threads = torch.get_num_threads() if device.type == "cpu" and rows > 1 else 1
     return min(8, threads // math.gcd(kv_heads, threads))
+
+
+def _times(of_heads: Tensor, parts: int) -> Tensor:
+    """Every kv head (B, Hkv, ...) so many times in a row."""
+    return of_heads.repeat_interleave(parts, 1) if parts > 1 else of_heads
 
 
 def _safe(query: Tensor, key: Tensor, scale: float, softcap: float | None, sinks: Tensor | None) -> list[bool]:

@@ -92,6 +92,7 @@ class Recorder:
         self._rows = used.any(0).nonzero()[:, 0]
         self._few = len(self._rows) * 8 <= used.shape[1]
         self._last = max(self.layers, default=-1)
+        self._store: Tensor | None = None
 
     def attention(self, layer: int, call: Call) -> Tensor:
         """The attention output (B, Sq, H, Dv) of this call."""
@@ -124,7 +125,7 @@ class Recorder:
             bias=outlook.bias if outlook.bias is None or whole else outlook.bias[:, :, rows],
             entropy=self.entropy,
         )
-        self.received[layer] = gaze.received
+        self.received[layer] = self._keep(layer, gaze.received)
         if gaze.entropy is not None:
             self.entropies[layer] = gaze.entropy
         if outlook.uniform is None:
@@ -136,6 +137,15 @@ class Recorder:
         self.uniform[layer] = outlook.uniform
         self.masks[layer] = _mask_kind(call, outlook.bias)
         return gaze.output
+
+    def _keep(self, layer: int, received: Tensor) -> Tensor:
+        """A copy in one store for all layers: small tensors that stay, between large ones that go, tear up the heap."""
+        if self._store is None:
+            self._store = received.new_empty(len(self.layers), *received.shape)
+        place = self._store[sorted(self.layers).index(layer)]
+        if place.shape != received.shape or place.device != received.device:  # heads or devices differ by layer
+            return received
+        return place.copy_(received)
 
     def _outlook(self, call: Call, rows: Tensor) -> Outlook:
         shapes = [
