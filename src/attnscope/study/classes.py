@@ -1,9 +1,11 @@
 """Classes: kinds of token, by the characters they are made of.
 
 A rule is written `NAME=CHARACTERS` (any of these characters), `NAME=re:PATTERN` (what the pattern matches in the
-text) or `NAME=special:` (the model's own marks, such as the start of a text; no other class can claim these). A token
-that mixes kinds belongs to each by its share of characters; a character goes to the first class that claims it, and
-what none claims to `other`. So memberships add up to one for every token, and masses to the row's sum.
+text), `NAME=segment:SEGMENT` (a part of the prompt) or `NAME=special:` (the model's own marks, such as the start of a
+text; no other class can claim these). `in:SEGMENT:` before characters or a pattern keeps to that part.
+
+A token that mixes kinds belongs to each by its share of characters; a character goes to the first class that claims
+it, and what none claims to `other`. So memberships add up to one for every token, and masses to the row's sum.
 """
 
 from __future__ import annotations
@@ -15,10 +17,11 @@ import regex
 from numpy.typing import NDArray
 
 from attnscope.errors import AttnscopeError
+from attnscope.study.segments import Span
 from attnscope.study.tokens import Token
 
 OTHER = "other"
-_REGEX, _SPECIAL = "re:", "special:"
+_REGEX, _SPECIAL, _SEGMENT, _WITHIN = "re:", "special:", "segment:", "in:"
 
 
 def parse_classes(rules: Sequence[str]) -> dict[str, str]:
@@ -39,7 +42,9 @@ def parse_classes(rules: Sequence[str]) -> dict[str, str]:
     return classes
 
 
-def membership(classes: Mapping[str, str], text: str, tokens: Sequence[Token]) -> NDArray[np.float64]:
+def membership(
+    classes: Mapping[str, str], text: str, tokens: Sequence[Token], spans: Sequence[Span] = ()
+) -> NDArray[np.float64]:
     """(classes + 1, tokens): each token's share in each class, `other` last; every column sums to one."""
     if OTHER in classes:
         raise _taken(OTHER, f"{OTHER}={classes[OTHER]}")
@@ -48,6 +53,13 @@ def membership(classes: Mapping[str, str], text: str, tokens: Sequence[Token]) -
     for number, (name, rule) in reversed(list(enumerate(classes.items()))):
         if rule == _SPECIAL:
             special = number
+        elif rule.startswith(_SEGMENT):
+            owner[_within(rule.removeprefix(_SEGMENT), text, spans)] = number
+        elif rule.startswith(_WITHIN):
+            segment, _, inner = rule.removeprefix(_WITHIN).partition(":")
+            claimed = np.zeros(len(text), dtype=bool)
+            claimed[_claimed(name, inner, text)] = True
+            owner[claimed & _within(segment, text, spans)] = number
         else:
             owner[_claimed(name, rule, text)] = number
     shares = np.zeros((len(classes) + 1, len(tokens)))
@@ -60,6 +72,15 @@ def membership(classes: Mapping[str, str], text: str, tokens: Sequence[Token]) -
             counts = np.bincount(owner[token.start : token.end], minlength=len(classes) + 1)
             shares[:, token.position] = counts / counts.sum()
     return shares
+
+
+def _within(segment: str, text: str, spans: Sequence[Span]) -> NDArray[np.bool_]:
+    """Which characters lie in a segment."""
+    inside = np.zeros(len(text), dtype=bool)
+    for span in spans:
+        if span.segment == segment:
+            inside[span.start : span.end] = True
+    return inside
 
 
 def _claimed(name: str, rule: str, text: str) -> list[int]:

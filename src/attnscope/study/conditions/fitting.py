@@ -1,0 +1,51 @@
+"""Finds the draft of a source that has exactly the tokens asked for.
+
+How many tokens a text has is the tokenizer's affair (55 slashes may be 14 tokens), so drafts are made and counted where
+they will stand, and the size is changed until the count is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attnscope.errors import AttnscopeError
+
+ATTEMPTS = 24
+REACH = 12  # units on either side of the first draft that is long enough
+
+
+def exactly(wanted: int, draft: Callable[[int, int], str], count: Callable[[str], int], where: str) -> str:
+    """draft(units, attempt) -> text; count(text) -> its tokens in place. The text that has `wanted`."""
+    nearest: tuple[int, int] = (wanted + 1, 0)
+    for attempt in range(ATTEMPTS):
+        units = _long_enough(wanted, draft, count, attempt)
+        tried: set[str] = set()
+        for size in sorted(range(max(1, units - REACH), units + REACH + 1), key=lambda size: abs(size - units)):
+            text = draft(size, attempt)
+            tried.add(text)
+            found = count(text)
+            if found == wanted:
+                return text
+            nearest = min(nearest, (abs(found - wanted), found))
+        if draft(units, attempt) == draft(units, attempt + 1):
+            break  # chance has no part in it
+    raise AttnscopeError(
+        f"can't make exactly {wanted} tokens for this tokenizer",
+        where=where,
+        allowed=f"a count it can make; the nearest found is {nearest[1]}",
+        todo="ask for another count, or insert something else",
+    )
+
+
+def _long_enough(wanted: int, draft: Callable[[int, int], str], count: Callable[[str], int], attempt: int) -> int:
+    """The fewest units that have at least `wanted` tokens, were the count to rise with them."""
+    low, high = 0, 1
+    while count(draft(high, attempt)) < wanted and high < wanted * 64:
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        if count(draft(middle, attempt)) < wanted:
+            low = middle
+        else:
+            high = middle
+    return high

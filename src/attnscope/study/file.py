@@ -1,0 +1,154 @@
+"""Study files: YAML -> a validated Study. What is wrong is told with its line and key, before any model is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from attnscope.errors import AttnscopeError, near
+from attnscope.study.consistency import Problem, problems
+from attnscope.study.parts import Study
+
+BUNDLED = Path(str(files("attnscope.study") / "bundled"))
+
+
+def bundled_studies() -> dict[str, Path]:
+    """The studies that come with attnscope, by name."""
+    found = sorted(BUNDLED.rglob("*.yaml"))
+    return {path.relative_to(BUNDLED).with_suffix("").as_posix(): path for path in found}
+
+
+def find_study(name: str) -> Path:
+    """A bundled study's name, or a file."""
+    known = bundled_studies()
+    if name in known:
+        return known[name]
+    path = Path(name)
+    if path.is_file():
+        return path
+    looks_like_a_file = path.suffix in (".yaml", ".yml") or "/" in name
+    raise AttnscopeError(
+        "there is no such study" if not looks_like_a_file else "there is no such study file",
+        where=name,
+        allowed=near(name, known),
+        todo="name a bundled study or a .yaml file; 'attnscope new FILE' writes one to start from",
+    )
+
+
+def read_study(path: Path) -> Study:
+    """The study in a file, checked as far as it can be without a model."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise AttnscopeError(
+            f"can't read the study: {error}", where=str(path), allowed="a UTF-8 text file", todo="check the file"
+        ) from error
+    return parse_study(text, str(path))
+
+
+def parse_study(text: str, where: str) -> Study:
+    root = _composed(text, where)
+    _refuse_doubles(root, where)
+    data = yaml.safe_load(text)
+    try:
+        study = Study.model_validate(data)
+    except ValidationError as error:
+        raise _told(error, root, where) from None
+    for problem in problems(study):
+        raise _located(problem, root, where)
+    return study
+
+
+def _composed(text: str, where: str) -> yaml.Node:
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        raise AttnscopeError(
+            f"the study is not YAML: {getattr(error, 'problem', None) or error}",
+            where=f"{where}{line}",
+            allowed="a mapping of keys; texts with : # or * in quotes",
+            todo="mend that line",
+        ) from error
+    if not isinstance(root, yaml.MappingNode):
+        raise AttnscopeError(
+            "the study is empty" if root is None else "the study is not a mapping",
+            where=where,
+            allowed=f"the keys {', '.join(Study.model_fields)}",
+            todo="'attnscope new FILE' writes a study to start from",
+        )
+    return root
+
+
+def _refuse_doubles(node: yaml.Node, where: str) -> None:
+    """YAML keeps the last of two keys alike and says nothing."""
+    if isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in node.value:
+            if key.value in seen:
+                raise AttnscopeError(
+                    f"key '{key.value}' is there twice",
+                    where=f"{where}, line {key.start_mark.line + 1}",
+                    allowed="each key once",
+                    todo="remove one of them",
+                )
+            seen.add(key.value)
+            _refuse_doubles(value, where)
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            _refuse_doubles(value, where)
+
+
+def _told(error: ValidationError, root: yaml.Node, where: str) -> AttnscopeError:
+    first = error.errors(include_url=False)[0]
+    context: dict[str, Any] = first.get("ctx", {})
+    location = [*first["loc"], *([context["key"]] if first["type"] == "unknown_key" else [])]
+    what = first["msg"]
+    allowed = context.get("near") or "see docs/study-file.md for what this key takes"
+    if first["type"] == "missing":
+        what = f"key '{location[-1]}' is missing"
+    elif first["type"] == "union_tag_not_found":
+        from attnscope.study.conditions import sources
+
+        what, allowed = "what is to be inserted is not said", f"one of {', '.join(sources())}"
+    elif first["type"] == "literal_error":
+        what, allowed = f"'{first['input']}' is not one of the words this key takes", str(context["expected"])
+    elif first["type"] not in ("unknown_key", "one_of", "empty", "unquoted"):
+        what = f"{what[0].lower()}{what[1:]}, not {str(first['input'])[:60]!r}"
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return _located(Problem(tuple(location), f"{what}{more}", allowed), root, where)
+
+
+def _located(problem: Problem, root: yaml.Node, where: str) -> AttnscopeError:
+    line, path = _line(root, problem.at)
+    key = ".".join(map(str, path))
+    return AttnscopeError(
+        problem.what,
+        where=f"{where}, line {line}" + (f", {key}" if key else ""),
+        allowed=problem.allowed,
+        todo="mend the study file",
+    )
+
+
+def _line(node: yaml.Node, location: Sequence[str | int]) -> tuple[int, list[str | int]]:
+    """The line (from 1) of the deepest node on the way, and the way that could be gone."""
+    line, path = node.start_mark.line + 1, []
+    for step in location:
+        found = None
+        if isinstance(node, yaml.MappingNode):
+            found = next(((key, value) for key, value in node.value if key.value == str(step)), None)
+        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+            found = (node.value[step], node.value[step])
+        if found is None:
+            continue  # a step of pydantic's own, such as the name of a union's member
+        key, node = found
+        line = key.start_mark.line + 1
+        path.append(step)
+    return line, path

@@ -1,0 +1,82 @@
+"""Prompts come from items, files and sets alike, and what is wrong with them is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from attnscope.errors import AttnscopeError
+from attnscope.study.parts import Study
+from attnscope.study.prompts import read_prompts
+
+ROWS = [{"name": "a", "q": "What # is\r\nthis?", "number": 3}, {"name": "b", "q": 'Ünd 🙂, "this"', "number": 4}]
+
+
+def study(**prompts: Any) -> Study:
+    return Study.model_validate({"models": ["m"], "prompts": prompts})
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".csv", ".parquet"])
+def test_a_file_of_any_kind_gives_the_same_prompts(ending: str, tmp_path: Path) -> None:
+    path = tmp_path / f"prompts{ending}"
+    if ending == ".jsonl":
+        path.write_text("\n".join(json.dumps(row) for row in ROWS) + "\n\n", encoding="utf-8")
+    elif ending == ".csv":
+        pl.DataFrame(ROWS).write_csv(path)
+    else:
+        pl.DataFrame(ROWS).write_parquet(path)
+    made = read_prompts(
+        study(file=path.name, id="name", fields={"question": "q"}, plain="{question} {number}"), tmp_path
+    )
+    assert [prompt.name for prompt in made.prompts] == ["a", "b"]
+    assert [prompt.fields for prompt in made.prompts] == [
+        {"question": row["q"], "number": str(row["number"])} for row in ROWS
+    ]
+
+
+def test_without_a_layout_every_field_is_a_segment_in_a_user_message() -> None:
+    made = read_prompts(study(items=[{"a": "1", "b": "2"}]), Path())
+    assert made.layout.fields == ["a", "b"]
+    assert made.layout.chat
+
+
+def test_a_count_takes_the_first() -> None:
+    assert len(read_prompts(study(items=[{"a": str(i)} for i in range(9)], count=4), Path()).prompts) == 4
+    assert len(read_prompts(study(set="blocks", count=7), Path()).prompts) == 7
+
+
+@pytest.mark.parametrize(
+    ("prompts", "words"),
+    [
+        ({"file": "gone.jsonl"}, "no such file"),
+        ({"file": "x.txt"}, ".jsonl"),
+        ({"set": "bloks"}, "near: blocks"),
+        ({"items": [{"a": "1"}], "plain": "{b}"}, "has no 'b'"),
+        ({"items": [{"a": ["1"]}]}, "not text"),
+        ({"items": [{"a": None}]}, "not text"),
+        ({"items": [{"inserted": "x"}]}, "can't be a segment"),
+    ],
+)
+def test_what_is_wrong_is_told(prompts: dict[str, Any], words: str, tmp_path: Path) -> None:
+    with pytest.raises(AttnscopeError, match=words):
+        read_prompts(study(**prompts), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("x.jsonl", '{"a": 1}\n{"a": ', "line 2 is not JSON"),
+        ("x.jsonl", "[1]\n", "line 1 is not an object"),
+        ("x.jsonl", "\n", "no prompts"),
+        ("x.csv", "", "can't read"),
+        ("x.parquet", "PAR1 no", "can't read"),
+    ],
+)
+def test_a_damaged_file_is_told(name: str, content: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(AttnscopeError, match=words):
+        read_prompts(study(file=name), tmp_path)

@@ -1,0 +1,112 @@
+"""A study file is read whole, or refused with its line, its key and the nearest right word."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from attnscope.errors import AttnscopeError
+from attnscope.study.file import bundled_studies, find_study, parse_study, read_study
+from attnscope.study.parts import Study
+
+GOOD = """\
+models:
+  - smollm2-135m-instruct
+prompts:
+  items: [{question: "What?"}]
+  chat: "{question}"
+conditions:
+  - none
+  - name: filler
+    insert: {repeat: "/"}
+    tokens: 5
+    before: question
+classes:
+  hash: "#"
+  question: segment:question
+measure:
+  queries: [last, question]
+figures:
+  - name: bars
+    kind: bars
+"""
+
+
+def broken(old: str, new: str) -> str:
+    assert old in GOOD
+    return GOOD.replace(old, new)
+
+
+def test_a_good_study_is_read() -> None:
+    study = parse_study(GOOD, "x.yaml")
+    assert study.rules == {"hash": "#", "question": "segment:question"}
+    assert [part.name for part in study.conditions] == ["none", "filler"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        (broken("tokens: 5", "tokns: 5"), 10, ["unknown key 'tokns'", "near: tokens"]),
+        (broken("tokens: 5", "tokens: five"), 10, ["integer"]),
+        (broken("tokens: 5", "tokens: 0"), 10, ["greater than or equal to 1"]),
+        (broken("    tokens: 5\n", ""), 8, ["how long"]),
+        (broken("before: question", "before: qestion"), 11, ["no segment is named 'qestion'", "near: question"]),
+        (broken("    before: question\n", ""), 8, ["before one segment or after one"]),
+        (broken('repeat: "/"', 'repeats: "/"'), 9, ["inserted is not said", "repeat"]),
+        (broken('hash: "#"', "hash: #"), 13, ["unquoted #"]),
+        (broken("segment:question", "segment:qestion"), 14, ["no segment is named", "near: question"]),
+        (broken("queries: [last, question]", "queries: [lst]"), 16, ["unknown query group 'lst'", "near: last"]),
+        (broken("queries: [last, question]", "queries: [answer]"), 16, ["prompts have no answer"]),
+        (broken("measure:", "mesure:"), 15, ["unknown key 'mesure'", "near: measure"]),
+        (broken('chat: "{question}"', 'chat: "{question}"\n  plain: x'), 3, ["chat or plain"]),
+        (broken('chat: "{question}"', 'chat: "hello"'), 5, ["all prompts would be the same"]),
+        (broken("  - name: filler", "  - name: none"), 8, ["'none' is there twice"]),
+        (broken("    kind: bars", "    kind: bars\n    classes: [hsh]"), 20, ["no 'hsh' in classes", "near: hash"]),
+        (broken("    kind: bars", "    kind: bars\n    queries: all"), 20, ["'all' is not measured"]),
+        (broken("    kind: bars", "    kind: bars\n    form: ful"), 20, ["'ful' is not one", "'shared', 'full'"]),
+        (GOOD + "seed: 1\nseed: 2\n", 21, ["key 'seed' is there twice"]),
+        (GOOD + "a: [1\n", 21, ["not YAML"]),
+        (GOOD + "title: 'x\n", 21, ["not YAML"]),
+    ],
+)
+def test_a_mistake_is_told_with_its_line_and_what_is_right(text: str, line: int, words: list[str]) -> None:
+    with pytest.raises(AttnscopeError) as refusal:
+        parse_study(text, "x.yaml")
+    told = str(refusal.value)
+    assert "\n" not in told
+    assert f"x.yaml, line {line}" in told, told
+    for word in words:
+        assert word in told, told
+
+
+@pytest.mark.parametrize("text", ["", "# nothing", "- a list", "just words"])
+def test_what_is_no_mapping_is_refused(text: str) -> None:
+    with pytest.raises(AttnscopeError, match=r"x\.yaml"):
+        parse_study(text, "x.yaml")
+
+
+def test_a_missing_key_is_named() -> None:
+    with pytest.raises(AttnscopeError, match="key 'prompts' is missing"):
+        parse_study("models: [a]\n", "x.yaml")
+
+
+def test_an_unknown_study_is_refused_with_the_nearest() -> None:
+    with pytest.raises(AttnscopeError, match="near: symbols"):
+        find_study("symbls")
+    with pytest.raises(AttnscopeError, match="no such study file"):
+        find_study("gone.yaml")
+
+
+@pytest.mark.parametrize("name", sorted(bundled_studies()))
+def test_every_bundled_study_can_be_read(name: str) -> None:
+    study = read_study(bundled_studies()[name])
+    assert isinstance(study, Study)
+    assert study.figures
+
+
+def test_the_study_to_start_from_can_be_read(tmp_path: Path) -> None:
+    from importlib.resources import files
+
+    text = (files("attnscope.study") / "start.yaml").read_text(encoding="utf-8")
+    assert parse_study(text, "start.yaml").figures
