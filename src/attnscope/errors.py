@@ -18,6 +18,10 @@ class AttnscopeError(Exception):
         super().__init__(f"{self.what} ({self.where}): {self.allowed}; {self.todo}")
 
 
+class NoRoomError(AttnscopeError):
+    """A forward that doesn't fit the memory; fewer prompts at once may."""
+
+
 def near(word: str, words: Iterable[str]) -> str:
     """The known words nearest to an unknown one, at most three, for the third part of an error."""
     known = sorted(words)

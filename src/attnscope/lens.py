@@ -7,16 +7,17 @@ from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 
-from jinja2 import TemplateError
-
-from attnscope.analysis.reading import Reading
 from attnscope.errors import AttnscopeError
+from attnscope.meter.answer import write_answer
 from attnscope.meter.card import Card, evidence_card
+from attnscope.meter.forward import input_device
 from attnscope.meter.groups import Rows
 from attnscope.meter.meter import Meter
 from attnscope.meter.parity import Parity
+from attnscope.meter.reading import Reading
 from attnscope.models.load import Loaded
 from attnscope.models.load import load as load_model
+from attnscope.models.memory import free_memory
 from attnscope.study.tokens import Token
 
 PROBE = "A short text to check the meter with: 3 + 4 = 7, two # and one * in a row.\nDone."
@@ -36,7 +37,8 @@ class Lens:
     def __init__(self, loaded: Loaded) -> None:
         self.loaded = loaded
         self.model = loaded.model
-        self.tokenizer = loaded.tokenizer
+        self.wording = loaded.wording
+        self.tokenizer = loaded.wording.tokenizer
         self.name = loaded.name
         self._meter = Meter(loaded.model, loaded.name, loaded.layers, loaded.unreadable)
 
@@ -78,7 +80,15 @@ class Lens:
         _refuse_if_empty(texts, "prompts")
         rendered = [self.render(text) if chat else text for text in texts]
         tokens = [self.tokenize(text, chat=chat) for text in rendered]
-        return self._read(rendered, tokens, queries, layers, heads, rows, entropy, beyond_context)
+        return self.measure_prepared(
+            list(zip(rendered, tokens, strict=True)),
+            queries,
+            layers,
+            heads,
+            rows=rows,
+            entropy=entropy,
+            beyond_context=beyond_context,
+        )
 
     def measure_tokens(
         self,
@@ -93,77 +103,25 @@ class Lens:
     ) -> Reading:
         """`measure` for a prompt given as token ids; its text is the tokens' own, one after the other."""
         _refuse_if_empty(ids, "token ids")
-        tokens, text = [], ""
-        special = self._special_ids
-        for position, token in enumerate(ids):
-            word = str(self.tokenizer.decode([token]))
-            tokens.append(Token(position, int(token), word, len(text), len(text) + len(word), token in special))
-            text += word
+        text, tokens = self.wording.spelled(ids)
         each = None if rows is None else [rows]
-        return self._read([text], [tokens], queries, layers, heads, each, entropy, beyond_context)[0]
+        return self.measure_prepared(
+            [(text, tokens)], queries, layers, heads, rows=each, entropy=entropy, beyond_context=beyond_context
+        )[0]
 
-    def render(self, text: str) -> str:
-        """The text as a user message in the model's chat template, up to where the model would answer."""
-        if not self.tokenizer.chat_template:
-            raise AttnscopeError(
-                f"{self.name} has no chat template",
-                where="--chat",
-                allowed="models whose tokenizer has one",
-                todo="leave --chat out to measure the text as it is",
-            )
-        message = [{"role": "user", "content": text}]
-        try:
-            return str(self.tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True))
-        except TemplateError as error:
-            raise AttnscopeError(
-                f"{self.name}'s chat template refuses this text: {error}",
-                where="--chat",
-                allowed="what the template takes as a user message",
-                todo="leave --chat out to measure the text as it is",
-            ) from error
-
-    def tokenize(self, text: str, *, chat: bool = False) -> list[Token]:
-        """The tokens the model sees, each with its characters in the text."""
-        made = self.tokenizer(text, return_offsets_mapping=True, add_special_tokens=not chat)
-        special = self._special_ids
-        tokens = []
-        for position, (token, (start, end)) in enumerate(zip(made["input_ids"], made["offset_mapping"], strict=True)):
-            word = text[start:end] if end > start else self.tokenizer.convert_ids_to_tokens(token)
-            tokens.append(Token(position, int(token), str(word), int(start), int(end), token in special))
-        if not tokens:
-            raise AttnscopeError(
-                "the prompt is empty", where="prompt", allowed="at least one token of text", todo="give it some text"
-            )
-        return tokens
-
-    @cached_property
-    def parity(self) -> Parity:
-        """The evidence that this model is read exactly; made on a short prompt before the first reading."""
-        probe = [token.id for token in self.tokenize(PROBE)]
-        return self._meter.proven(probe[: self.loaded.context])
-
-    @cached_property
-    def _special_ids(self) -> set[int]:
-        """The model's own marks. The token for unknown text is not one of them: it stands for characters."""
-        return set(self.tokenizer.all_special_ids) - {self.tokenizer.unk_token_id}
-
-    def check(self, *, tokens: int = 256, rounds: int = 5) -> Card:
-        """The evidence card: parity with eager attention, row sums, calls per layer, masks and the cost."""
-        ids = [token.id for token in self.tokenize(PROBE * (1 + tokens // 16))]
-        most = min(tokens, self.loaded.context or tokens)
-        return evidence_card(self._meter, self.parity, ids[:most], rounds=rounds)
-
-    def _read(
+    def measure_prepared(
         self,
-        texts: Sequence[str],
-        tokens: Sequence[Sequence[Token]],
-        queries: Sequence[str],
-        layers: Sequence[int] | None,
-        heads: Sequence[int] | None,
-        rows: Sequence[Mapping[str, Rows]] | None,
-        entropy: bool,
-        beyond_context: bool,
+        prompts: Sequence[tuple[str, Sequence[Token]]],
+        queries: Sequence[str] = ("last",),
+        layers: Sequence[int] | None = None,
+        heads: Sequence[int] | None = None,
+        *,
+        rows: Sequence[Mapping[str, Rows]] | None = None,
+        entropy: bool = False,
+        beyond_context: bool = False,
     ) -> list[Reading]:
+        """`measure_batch` for prompts that have their tokens already: each a text and its tokens."""
+        texts, tokens = [text for text, _ in prompts], [each for _, each in prompts]
         chosen = self._layers(layers)
         groups = [queries] if isinstance(queries, str) else list(queries)
         if rows is not None and len(rows) != len(tokens):
@@ -189,11 +147,47 @@ class Lens:
                 heads=picked,
                 received=one.received[:, picked],
                 uniform=one.uniform if one.uniform.shape[1] == 1 else one.uniform[:, picked],
+                seen=one.seen if one.seen.shape[1] == 1 else one.seen[:, picked],
                 entropy=None if one.entropy is None else one.entropy[:, picked],
                 evidence=self._evidence(parity, one.masks, one.received.sum(-1)),
             )
             for text, each, one in zip(texts, tokens, found, strict=True)
         ]
+
+    def render(self, text: str) -> str:
+        """The text as a user message in the model's chat template, up to where the model would answer."""
+        return self.wording.render([{"role": "user", "content": text}])
+
+    def tokenize(self, text: str, *, chat: bool = False) -> list[Token]:
+        """The tokens the model sees, each with its characters in the text."""
+        return self.wording.tokenize(text, chat=chat)
+
+    @cached_property
+    def parity(self) -> Parity:
+        """The evidence that this model is read exactly; made on a short prompt before the first reading."""
+        probe = [token.id for token in self.tokenize(PROBE)]
+        return self._meter.proven(probe[: self.loaded.context])
+
+    def check(self, *, tokens: int = 256, rounds: int = 5) -> Card:
+        """The evidence card: parity with eager attention, row sums, calls per layer, masks and the cost."""
+        ids = [token.id for token in self.tokenize(PROBE * (1 + tokens // 16))]
+        most = min(tokens, self.loaded.context or tokens)
+        return evidence_card(self._meter, self.parity, ids[:most], rounds=rounds)
+
+    def answer(self, ids: Sequence[int], most: int) -> list[int]:
+        """The tokens the model itself writes after a prompt, at most so many, always the likeliest next."""
+        return write_answer(self.model, ids, most)
+
+    def free_memory(self) -> int:
+        """Bytes that are free where the model is."""
+        return free_memory(input_device(self.model))
+
+    def evidence(self) -> dict[str, Any]:
+        """What shows that this model is read exactly, as plain data."""
+        told = {key: value for key, value in vars(self.parity).items() if key != "eager"}
+        for key in ("calls", "masks", "heads"):
+            told[key] = {str(layer): value for layer, value in told[key].items()}
+        return told
 
     def _evidence(self, parity: Parity, masks: Mapping[int, str], sums: Any) -> dict[str, Any]:
         kept = {key: value for key, value in vars(parity).items() if key not in ("eager", "calls", "masks", "heads")}

@@ -107,7 +107,10 @@ class _Taker:
             raise NotImplementedError(f"{type(self.model).__name__} attends to a grid of its own, not to the tokens")
         recorder.masks[layer] = "eager"
         recorder.received[layer] = shares[:, None] @ weights
-        recorder.uniform[layer] = _uniform(weights, shares, _window(self.model, layer), recorder.real)
+        visible = _visible(weights, shares, _window(self.model, layer), recorder.real)
+        seen = visible.to(shares.dtype)
+        recorder.uniform[layer] = (shares[:, None] / visible.sum(-1).clamp(min=1)[:, :, None]) @ seen
+        recorder.seen[layer] = shares[:, None] @ seen
         if recorder.entropy:
             share = weights / weights.sum(-1, keepdim=True).clamp(min=1e-30)
             entropy = -torch.xlogy(share, share).sum(-1)  # (B, H, Sq)
@@ -123,8 +126,8 @@ def _window(model: PreTrainedModel, layer: int) -> int | None:
     return config.window_size if kinds and kinds[layer] == "local" else None
 
 
-def _uniform(weights: Tensor, shares: Tensor, window: int | None, real: Tensor | None) -> Tensor:
-    """(B, 1, m, keys) of a gaze at all visible keys alike.
+def _visible(weights: Tensor, shares: Tensor, window: int | None, real: Tensor | None) -> Tensor:
+    """(B or 1, 1, rows, keys): which keys each row sees.
 
     The weights don't tell which keys are visible: one of zero may be a key that is seen but scored very low.
     """
@@ -135,5 +138,4 @@ def _uniform(weights: Tensor, shares: Tensor, window: int | None, real: Tensor |
     seen = (back >= 0) if causal else torch.ones_like(back, dtype=torch.bool)  # (rows, keys)
     if window is not None:
         seen &= back < window
-    visible = seen[None, None] if real is None else seen & real.to(seen.device)[:, None, None, :keys]
-    return (shares[:, None] / visible.sum(-1).clamp(min=1)[:, :, None]) @ visible.to(shares.dtype)
+    return seen[None, None] if real is None else seen & real.to(seen.device)[:, None, None, :keys]

@@ -27,6 +27,7 @@ class Measurement:
     calls: Counter[int]
     masks: dict[int, str]
     uniform: dict[int, Tensor]  # each (batch, heads or 1, m, keys): what a gaze at all visible keys alike would give
+    seen: dict[int, Tensor]  # the same shape: the share of each group's queries that see the key
     logits: Tensor | None
 
 
@@ -67,6 +68,7 @@ def measure_forward(
         calls=recorder.calls,
         masks=recorder.masks,
         uniform=recorder.uniform,
+        seen=recorder.seen,
         logits=found,
     )
 

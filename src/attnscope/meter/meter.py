@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from attnscope.errors import AttnscopeError
+from attnscope.errors import AttnscopeError, NoRoomError
 from attnscope.meter.eager import EagerModules
 from attnscope.meter.forward import Measurement, input_device, measure_forward
 from attnscope.meter.groups import Rows, row_weights
@@ -31,6 +31,7 @@ class Found:
 
     received: NDArray[np.float32]  # (layers, heads, m, keys)
     uniform: NDArray[np.float32]  # (layers, heads or 1, m, keys): of a gaze at all visible keys alike
+    seen: NDArray[np.float32]  # the same shape: the share of each group's queries that see the key
     entropy: NDArray[np.float32] | None  # (layers, heads, m), nats
     masks: dict[int, str]
 
@@ -139,7 +140,7 @@ class Meter:
         except (MemoryError, RuntimeError) as error:
             if isinstance(error, RuntimeError) and "memory" not in str(error).lower():
                 raise
-            raise AttnscopeError(
+            raise NoRoomError(
                 "not enough memory for this forward",
                 where=f"{self.name}, {tuple(inputs['input_ids'].shape)} tokens",
                 allowed="what fits beside the model",
@@ -166,6 +167,7 @@ def _found(measured: Measurement, layers: Sequence[int], prompt: int, length: in
     return Found(
         received=stacked(measured.received, keys=True),
         uniform=stacked(measured.uniform, keys=True),
+        seen=stacked(measured.seen, keys=True),
         entropy=stacked(measured.entropy, keys=False) if measured.entropy else None,
         masks={layer: measured.masks[layer] for layer in layers},
     )

@@ -26,6 +26,8 @@ class Reading:
     received: NDArray[np.float32]
     uniform: NDArray[np.float32]
     """[layer, head or 1, query group, key]: what a gaze at all visible keys alike would give."""
+    seen: NDArray[np.float32]
+    """[layer, head or 1, query group, key]: the share of the group's queries that can see the key."""
     entropy: NDArray[np.float32] | None
     """[layer, head, query group] in nats, of the gaze among keys; None unless it was asked for."""
     evidence: Mapping[str, Any]

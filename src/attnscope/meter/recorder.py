@@ -16,7 +16,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from attnscope.meter.kernel import attend
-from attnscope.meter.visibility import Plan, causal_plan, mask_plan, open_plan, rows_per_block, uniform_gaze
+from attnscope.meter.visibility import Plan, causal_plan, mask_plan, open_plan, rows_per_block, seen_share, uniform_gaze
 
 HIDING = -9000.0  # models hide a key by adding minus infinity, the dtype's least number, or -10000
 
@@ -62,6 +62,7 @@ class Outlook:
     plans: list[Plan]  # one a prompt
     bias: Tensor | None  # (B or 1, H or 1, Sq, Sk): what is added to the scores
     uniform: Tensor | None = None  # (B, heads or 1, m, keys)
+    seen: Tensor | None = None  # the same shape
 
 
 MOST_OUTLOOKS = 4  # a model has two or three kinds of mask; one with a mask a layer need not keep them all
@@ -85,6 +86,7 @@ class Recorder:
     calls: Counter[int] = field(default_factory=Counter)
     masks: dict[int, str] = field(default_factory=dict)
     uniform: dict[int, Tensor] = field(default_factory=dict)
+    seen: dict[int, Tensor] = field(default_factory=dict)
     _outlooks: dict[tuple[object, ...], Outlook] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -128,13 +130,17 @@ class Recorder:
         self.received[layer] = self._keep(layer, gaze.received)
         if gaze.entropy is not None:
             self.entropies[layer] = gaze.entropy
-        if outlook.uniform is None:
-            each = [
-                uniform_gaze(plan, weights[prompt, :, : plan.visible.shape[1]], call.key.shape[2])
-                for prompt, plan in enumerate(outlook.plans)
-            ]
-            outlook.uniform = torch.stack(each)
-        self.uniform[layer] = outlook.uniform
+        if outlook.uniform is None or outlook.seen is None:
+            outlook.uniform, outlook.seen = (
+                torch.stack(
+                    [
+                        made(plan, weights[prompt, :, : plan.visible.shape[1]], call.key.shape[2])
+                        for prompt, plan in enumerate(outlook.plans)
+                    ]
+                )
+                for made in (uniform_gaze, seen_share)
+            )
+        self.uniform[layer], self.seen[layer] = outlook.uniform, outlook.seen
         self.masks[layer] = _mask_kind(call, outlook.bias)
         return gaze.output
 

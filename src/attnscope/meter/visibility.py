@@ -89,7 +89,16 @@ def uniform_gaze(plan: Plan, weights: Tensor, keys: int) -> Tensor:
 
     weights (groups, rows), as for the kernel.
     """
-    share = weights / plan.visible.clamp(min=1)[:, None]  # (heads or 1, groups, rows)
+    return _spread(plan, weights / plan.visible.clamp(min=1)[:, None], keys)
+
+
+def seen_share(plan: Plan, weights: Tensor, keys: int) -> Tensor:
+    """How much of each group's weight (heads or 1, groups, keys) lies on rows that see the key."""
+    return _spread(plan, weights.expand(len(plan.visible), -1, -1), keys)
+
+
+def _spread(plan: Plan, share: Tensor, keys: int) -> Tensor:
+    """Each row's share (heads or 1, groups, rows) added to every key it sees."""
     found = share.new_zeros(*share.shape[:2], keys)
     for block in plan.blocks:
         part = share[..., block.start : block.stop]

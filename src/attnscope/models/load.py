@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from attnscope.errors import AttnscopeError, near
 from attnscope.models import hub
 from attnscope.models.adapters import adapter_file, apply_adapter, find_adapter, made_for
-from attnscope.models.architecture import describe
+from attnscope.models.architecture import Architecture, describe
 from attnscope.models.builtin import BUILTINS
 from attnscope.models.cache import recorded_hashes, sha256
 from attnscope.models.checkpoint import read_config, read_model, read_tokenizer
@@ -21,8 +21,21 @@ from attnscope.models.memory import free_memory, refuse_if_too_large, shortage_e
 from attnscope.models.package import builtin_folder
 from attnscope.models.sources import Source, find_source
 from attnscope.models.weights import Weights, folder_weights, gguf_weights
+from attnscope.models.wording import Wording
 
 _DTYPES = ("float32", "bfloat16", "float16", "float64")
+
+
+@dataclass(frozen=True)
+class Description:
+    """What is known of a model before its weights are read."""
+
+    name: str
+    source: Source
+    path: Path
+    config: Any
+    facts: Architecture
+    wording: Wording
 
 
 @dataclass(frozen=True)
@@ -32,7 +45,7 @@ class Loaded:
     name: str
     source: Source
     model: PreTrainedModel
-    tokenizer: Any
+    wording: Wording
     architecture: str
     layers: int
     heads: int
@@ -44,11 +57,28 @@ class Loaded:
     device: str
     files: tuple[Path, ...]
 
+    @property
+    def tokenizer(self) -> Any:
+        return self.wording.tokenizer
+
     @cached_property
     def fingerprint(self) -> dict[str, str]:
         """SHA-256 by file name of the weights, the adapter's included; read from disk on first use."""
         recorded = {folder: recorded_hashes(folder) or {} for folder in {file.parent for file in self.files}}
         return {file.name: recorded[file.parent].get(file.name) or sha256(file) for file in self.files}
+
+
+def look_up(name: str, *, revision: str | None = None, trust_remote_code: bool = False) -> Description:
+    """A model's configuration and tokenizer alone; of a built-in model, the whole is fetched once."""
+    source = find_source(name, revision)
+    path = _on_this_machine(source, code=trust_remote_code)
+    with shortage_explained(name):
+        if path.is_file():
+            gguf_weights(path)  # a damaged file is told here, before a library stumbles over it
+        config = read_config(path, trust_remote_code=trust_remote_code)
+        facts = describe(config, name)
+        wording = Wording(read_tokenizer(path, trust_remote_code=trust_remote_code), name)
+        return Description(name, source, path, config, facts, wording)
 
 
 def load(
@@ -68,15 +98,12 @@ def load(
     checkpoint's own. device: a CUDA device if there is one, else Apple's, else the CPU. device_map: spread a model
     over devices, as transformers does. Code and pickled weights that come with a model are refused unless allowed.
     """
-    source = find_source(name, revision)
     target = _device(device, device_map)
     _known_dtype(dtype)
-    path = _on_this_machine(source, code=trust_remote_code)
+    found = look_up(name, revision=revision, trust_remote_code=trust_remote_code)
+    source, path, config, facts = found.source, found.path, found.config, found.facts
     with shortage_explained(name):
         weights = gguf_weights(path) if path.is_file() else None
-        config = read_config(path, trust_remote_code=trust_remote_code)
-        facts = describe(config, name)
-        tokenizer = read_tokenizer(path, trust_remote_code=trust_remote_code)
         adapter_folder = find_adapter(adapter, allow_pickle=allow_pickle) if adapter else None
         if source.kind == "hub":
             hub.fetch_weights(source.name, path, allow_pickle=allow_pickle)
@@ -101,7 +128,7 @@ def load(
         name=name,
         source=source,
         model=model,
-        tokenizer=tokenizer,
+        wording=found.wording,
         architecture=type(model).__name__,
         layers=facts.layers,
         heads=facts.heads,

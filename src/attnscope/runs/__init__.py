@@ -1,0 +1,1 @@
+"""Runs: cells measured one by one into a folder, and the tables made of them."""

@@ -1,0 +1,76 @@
+"""The audit: what a tokenizer really made of a study's prompts. No weights are loaded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from attnscope.models.load import Description, look_up
+from attnscope.runs.cells import Cell, CellMaker, Dropped, chosen_layers
+from attnscope.runs.perform import Order
+from attnscope.study.classes import OTHER, membership
+from attnscope.study.parts import ModelPart
+from attnscope.study.segments import INSERTED
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Of one model."""
+
+    part: ModelPart
+    found: Description
+    cells: list[Cell]
+    dropped: list[Dropped]
+
+    def of(self, condition: str) -> list[Cell]:
+        return [cell for cell in self.cells if cell.condition == condition]
+
+
+def audits(order: Order) -> list[Audit]:
+    made = []
+    for part in order.study.models:
+        found = look_up(part.source, revision=part.revision, trust_remote_code=order.trust_remote_code)
+        cells, dropped = CellMaker(order.study, order.prompts, part, found.wording, found.facts.context).make()
+        made.append(Audit(part, found, cells, dropped))
+    return made
+
+
+def inserted_characters(cell: Cell) -> int:
+    return len(cell.text.of(INSERTED))
+
+
+def border_tokens(cell: Cell) -> list[str]:
+    """Tokens that hold inserted text and other text at once."""
+    flags = np.zeros(len(cell.text.text), dtype=bool)
+    for span in cell.text.spans:
+        if span.segment == INSERTED:
+            flags[span.start : span.end] = True
+    mixed = []
+    for token in cell.tokens:
+        inside = flags[token.start : token.end]
+        if len(inside) and inside.any() and not inside.all():
+            mixed.append(token.text)
+    return mixed
+
+
+def class_counts(cell: Cell, rules: dict[str, str]) -> dict[str, float]:
+    """How many tokens each class has in the prompt, by share."""
+    shares = membership(rules, cell.text.text, cell.tokens, cell.text.spans)
+    return dict(zip([*rules, OTHER], shares.sum(1).tolist(), strict=True))
+
+
+def segment_counts(cell: Cell) -> dict[str, int]:
+    return dict(Counter(cell.segments))
+
+
+def estimated_bytes(order: Order, audit: Audit) -> int:
+    """What the cells and the tables will take on disk, before compression."""
+    measure, facts = order.study.measure, audit.found.facts
+    readable = [layer for layer in range(facts.layers) if layer not in facts.unreadable]
+    layers = len(chosen_layers(measure.layers, readable, facts.layers))
+    heads = facts.heads if measure.heads == "all" else len(measure.heads)
+    rows = layers * heads * len(measure.queries)
+    keys = sum(len(cell.tokens) for cell in audit.cells)
+    return 2 * 4 * rows * keys + 16 * rows * (len(order.study.classes) + 1) * len(audit.cells)

@@ -1,0 +1,91 @@
+"""The engine: cells of one model measured in this process, batch by batch, each stored as soon as it is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from attnscope.errors import AttnscopeError, NoRoomError
+from attnscope.lens import Lens
+from attnscope.meter.reading import Reading
+from attnscope.runs.batches import Budget, batches
+from attnscope.runs.cells import Cell, CellMaker, Dropped
+from attnscope.runs.folder import Measured, RunFolder
+from attnscope.runs.tables import Shape
+
+Tick = Callable[[int], None]
+"""Told how many tokens are done."""
+
+
+@dataclass
+class Work:
+    """What is to be measured of one model."""
+
+    cells: Sequence[tuple[Cell, str]]
+    """Each with its key."""
+    shape: Shape
+    entropy: bool
+    generate: int | None
+    dropped: list[Dropped] = field(default_factory=list)
+
+
+def measure_cells(lens: Lens, maker: CellMaker, work: Work, folder: RunFolder, limit: Budget, tick: Tick) -> None:
+    """Every cell of the work that the folder has not yet; what can't be measured is added to `work.dropped`."""
+    missing = [(cell, key) for cell, key in work.cells if not folder.has_cell(key)]
+    queue = [[missing[number] for number in batch] for batch in batches([len(c.tokens) for c, _ in missing], limit)]
+    while queue:
+        batch = queue.pop(0)
+        try:
+            _measure(lens, maker, work, folder, batch)
+        except NoRoomError as error:
+            if len(batch) > 1:  # smaller pieces of it, next
+                half = len(batch) // 2
+                queue[:0] = [batch[:half], batch[half:]]
+                continue
+            work.dropped.append(_dropped(batch[0][0], error))
+        except AttnscopeError as error:
+            if len(batch) > 1:  # one of them is to blame: alone, the others are fine
+                queue[:0] = [[each] for each in batch]
+                continue
+            work.dropped.append(_dropped(batch[0][0], error))
+        tick(sum(len(cell.tokens) for cell, _ in batch))
+
+
+def _measure(lens: Lens, maker: CellMaker, work: Work, folder: RunFolder, batch: Sequence[tuple[Cell, str]]) -> None:
+    answers: list[list[int] | None] = [None] * len(batch)
+    cells = [cell for cell, _ in batch]
+    if work.generate is not None:
+        answers = [lens.answer(cell.ids, work.generate) for cell in cells]
+        cells = [maker.answered(cell, ids or []) for cell, ids in zip(cells, answers, strict=True)]
+    readings = lens.measure_prepared(
+        [(cell.text.text, cell.tokens) for cell in cells],
+        work.shape.queries,
+        work.shape.layers,
+        work.shape.heads,
+        rows=[cell.rows for cell in cells],
+        entropy=work.entropy,
+    )
+    for (_, key), reading, answer in zip(batch, readings, answers, strict=True):
+        folder.write_cell(key, _measured(reading, answer))
+
+
+def _measured(reading: Reading, answer: list[int] | None) -> Measured:
+    """Layers that share a view keep it once."""
+    pairs = np.stack([reading.uniform, reading.seen], 1)  # (layers, 2, heads or 1, groups, keys)
+    numbers: dict[bytes, int] = {}
+    view = np.array([numbers.setdefault(pair.tobytes(), len(numbers)) for pair in pairs], dtype=np.int32)
+    first = [int(np.flatnonzero(view == number)[0]) for number in range(len(numbers))]
+    return Measured(
+        received=reading.received,
+        view=view,
+        uniform=reading.uniform[first],
+        seen=reading.seen[first],
+        entropy=reading.entropy,
+        answer=None if answer is None else np.asarray(answer, dtype=np.int64),
+    )
+
+
+def _dropped(cell: Cell, error: AttnscopeError) -> Dropped:
+    return Dropped(cell.model, cell.condition, cell.prompt.number, str(error))

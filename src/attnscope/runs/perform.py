@@ -1,0 +1,306 @@
+"""Performs a study: plans its cells, measures those that are missing, writes the tables and the manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol
+
+from attnscope.errors import AttnscopeError
+from attnscope.lens import Lens
+from attnscope.lens import load as load_lens
+from attnscope.models.load import Description, look_up
+from attnscope.runs.batches import Budget, budget, bytes_per_token
+from attnscope.runs.cells import Cell, CellMaker, Dropped, cell_key, chosen_layers
+from attnscope.runs.engine import Work, measure_cells
+from attnscope.runs.folder import STUDY, RunFolder
+from attnscope.runs.tables import TABLES, Shape, write_tables
+from attnscope.study.parts import ModelPart, Study
+from attnscope.study.prompts import PromptList
+
+METER = 1  # raised when the same cell would get other numbers
+
+
+class Watcher(Protocol):
+    """Is told how the work goes."""
+
+    def begin(self, what: str, tokens: int) -> None: ...
+
+    def advance(self, tokens: int) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+
+class Silent:
+    """A watcher that tells nobody."""
+
+    def begin(self, what: str, tokens: int) -> None:
+        pass
+
+    def advance(self, tokens: int) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be performed, and how."""
+
+    study: Study
+    text: str
+    """The study file as it was written."""
+    prompts: PromptList
+    strict: bool = False
+    trust_remote_code: bool = False
+    allow_pickle: bool = False
+
+    @property
+    def key(self) -> str:
+        """Changes with anything that the tables depend on but the models."""
+        content = {
+            "study": self.study.model_dump(mode="json"),
+            "prompts": [[prompt.name, dict(prompt.fields)] for prompt in self.prompts.prompts],
+            "versions": _versions(),
+        }
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass
+class Outcome:
+    """What came of it."""
+
+    folder: Path
+    measured: int = 0
+    kept: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    unchanged: bool = False
+    dropped: list[Dropped] = field(default_factory=list)
+
+
+def perform(order: Order, folder: RunFolder, watcher: Watcher | None = None) -> Outcome:
+    """Bring the run in the folder up to date with the order."""
+    watch = watcher or Silent()
+    with folder.held():
+        before = folder.manifest() or {}
+        if _is_up_to_date(before, order, folder):
+            return Outcome(folder.path, kept=before["cells"], unchanged=True, dropped=_dropped_before(before))
+        return _Performance(order, folder, watch, before).go()
+
+
+class _Performance:
+    def __init__(self, order: Order, folder: RunFolder, watch: Watcher, before: Mapping[str, Any]) -> None:
+        self.order, self.folder, self.watch, self.before = order, folder, watch, before
+        self.outcome = Outcome(folder.path)
+        self.models: dict[str, dict[str, Any]] = {}
+        self.finished: list[tuple[Cell, str, Shape]] = []
+
+    def go(self) -> Outcome:
+        started = time.monotonic()
+        self.folder.write(STUDY, lambda path: path.write_text(self.order.text, encoding="utf-8"))
+        self._note("running")
+        try:
+            for part in self.order.study.models:
+                self._model(part)
+                self._note("running")
+            self._tables()
+        except BaseException:
+            self._note("stopped")
+            raise
+        self.outcome.seconds = time.monotonic() - started
+        self._note("finished")
+        return self.outcome
+
+    def _model(self, part: ModelPart) -> None:
+        order, study = self.order, self.order.study
+        found = look_up(part.source, revision=part.revision, trust_remote_code=order.trust_remote_code)
+        maker = CellMaker(study, order.prompts, part, found.wording, found.facts.context)
+        cells, dropped = maker.make()
+        self._drop(dropped)
+        known = _same_files(self.before, part)
+        lens = None
+        if known is None:
+            lens = self._lens(part)
+            known = _facts(part, lens)
+        shape = _shape(study, found, known)
+        facts = _key_facts(study, shape, known)
+        work = Work(
+            [(cell, cell_key(facts, cell)) for cell in cells],
+            shape,
+            study.measure.entropy,
+            study.prompts.answer.generate if study.prompts.answer else None,
+        )
+        missing = [cell for cell, key in work.cells if not self.folder.has_cell(key)]
+        self.outcome.kept += len(work.cells) - len(missing)
+        if missing:
+            lens = lens or self._lens(part)
+            self.watch.begin(part.label, sum(len(cell.tokens) for cell in missing))
+            measure_cells(lens, maker, work, self.folder, _budget(lens, found, shape), self.watch.advance)
+            self.outcome.measured += len(missing) - len(work.dropped)
+            self.outcome.tokens += sum(len(cell.tokens) for cell in missing)
+        self._drop(work.dropped)
+        self.models[part.label] = known | {"layers": list(shape.layers), "heads": list(shape.heads)}
+        gone = {(each.condition, each.prompt) for each in work.dropped}
+        for cell, key in work.cells:
+            if (cell.condition, cell.prompt.number) not in gone:
+                self.finished.append((self._answered(maker, cell, key), key, shape))
+
+    def _lens(self, part: ModelPart) -> Lens:
+        options = part.model_dump(exclude={"label", "source", "colour"}, exclude_none=True)
+        more = {"trust_remote_code": self.order.trust_remote_code, "allow_pickle": self.order.allow_pickle}
+        return load_lens(part.source, **options, **more)
+
+    def _answered(self, maker: CellMaker, cell: Cell, key: str) -> Cell:
+        measured = self.folder.read_cell(key) if self.order.study.prompts.answer else None
+        return cell if measured is None or measured.answer is None else maker.answered(cell, measured.answer.tolist())
+
+    def _drop(self, dropped: list[Dropped]) -> None:
+        self.outcome.dropped += dropped
+        if dropped and self.order.strict:
+            raise AttnscopeError(
+                f"{len(dropped)} prompts can't be measured; the first: {dropped[0].reason}",
+                where=f"{dropped[0].model}, {dropped[0].condition}, prompt {dropped[0].prompt}",
+                allowed="only whole studies with --strict",
+                todo="mend the prompts, or leave --strict out",
+            )
+
+    def _tables(self) -> None:
+        if not self.finished:
+            first = self.outcome.dropped[0].reason if self.outcome.dropped else "there are none"
+            raise AttnscopeError(
+                f"no prompt could be measured: {first}",
+                where=str(self.folder.path),
+                allowed="at least one",
+                todo="mend the prompts or the study file",
+            )
+        self.watch.begin("tables", len(self.finished))
+        write_tables(self.folder, self.finished, lambda: self.watch.advance(1))
+        self.folder.forget_cells({key for _, key, _ in self.finished})
+
+    def _note(self, status: str) -> None:
+        self.folder.write_manifest(
+            {
+                "status": status,
+                "key": self.order.key,
+                "study": self.order.study.model_dump(mode="json"),
+                "prompts": self.order.prompts.digest_of,
+                "models": {**self.before.get("models", {}), **self.models},
+                "cells": len(self.finished),
+                "dropped": [asdict(each) for each in self.outcome.dropped],
+                "versions": _versions(),
+                "machine": {"system": platform.platform(), "python": platform.python_version()},
+                "timings": {
+                    "seconds": round(self.outcome.seconds, 3),
+                    "tokens": self.outcome.tokens,
+                    "cells_measured": self.outcome.measured,
+                },
+            }
+        )
+
+
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in ("attnscope", "torch", "transformers", "tokenizers")}
+
+
+def _is_up_to_date(manifest: Mapping[str, Any], order: Order, folder: RunFolder) -> bool:
+    if manifest.get("status") != "finished" or manifest.get("key") != order.key:
+        return False
+    if not all((folder.path / f"{name}.parquet").is_file() for name in TABLES):
+        return False
+    return all(_same_files(manifest, part) is not None for part in order.study.models)
+
+
+def _dropped_before(manifest: Mapping[str, Any]) -> list[Dropped]:
+    return [Dropped(**each) for each in manifest.get("dropped", [])]
+
+
+def _same_files(manifest: Mapping[str, Any], part: ModelPart) -> dict[str, Any] | None:
+    """What the manifest knows of this model, if its files are still those it saw."""
+    known: dict[str, Any] | None = manifest.get("models", {}).get(part.label)
+    if known is None or known.get("spec") != part.model_dump(mode="json", exclude={"colour"}):
+        return None
+    for file in known["files"]:
+        try:
+            now = Path(file["path"]).stat()
+        except OSError:
+            return None
+        if (now.st_size, now.st_mtime_ns) != (file["bytes"], file["modified"]):
+            return None
+    return dict(known)
+
+
+def _facts(part: ModelPart, lens: Lens) -> dict[str, Any]:
+    loaded = lens.loaded
+    hashes = loaded.fingerprint
+    files = [(path.absolute(), path.stat()) for path in loaded.files]
+    return {
+        "spec": part.model_dump(mode="json", exclude={"colour"}),
+        "architecture": loaded.architecture,
+        "dtype": loaded.dtype,
+        "device": loaded.device,
+        "adapter_made_for": loaded.adapter_base,
+        "files": [
+            {"path": str(path), "sha256": hashes[path.name], "bytes": stat.st_size, "modified": stat.st_mtime_ns}
+            for path, stat in files
+        ],
+        "evidence": lens.evidence(),
+        "heads_by_layer": {str(layer): count for layer, count in lens.parity.heads.items()},
+    }
+
+
+def _shape(study: Study, found: Description, known: Mapping[str, Any]) -> Shape:
+    layers, unreadable = found.facts.layers, found.facts.unreadable
+    readable = [layer for layer in range(layers) if layer not in unreadable]
+    chosen = chosen_layers(study.measure.layers, readable, layers)
+    for layer in chosen:
+        if layer not in readable:
+            raise AttnscopeError(
+                f"layer {layer} of {found.name} can't be measured: {unreadable.get(layer, 'it has no such layer')}",
+                where="measure.layers",
+                allowed=f"layers {', '.join(map(str, readable))}" if unreadable else f"layers 0 to {layers - 1}",
+                todo="choose others, or depths",
+            )
+    heads = min(known["heads_by_layer"][str(layer)] for layer in chosen)
+    for head in () if study.measure.heads == "all" else study.measure.heads:
+        if head >= heads:
+            raise AttnscopeError(
+                f"{found.name} has no head {head}",
+                where="measure.heads",
+                allowed=f"heads 0 to {heads - 1}",
+                todo="choose heads from these",
+            )
+    picked = list(range(heads)) if study.measure.heads == "all" else list(dict.fromkeys(study.measure.heads))
+    return Shape(chosen, picked, list(study.measure.queries), study.rules)
+
+
+def _key_facts(study: Study, shape: Shape, known: Mapping[str, Any]) -> dict[str, object]:
+    return {
+        "meter": METER,
+        "files": [[Path(file["path"]).name, file["sha256"]] for file in known["files"]],
+        "dtype": known["dtype"],
+        "device": str(known["device"]).split(":")[0],
+        "layers": list(shape.layers),
+        "heads": list(shape.heads),
+        "queries": list(shape.queries),
+        "entropy": study.measure.entropy,
+        "generate": study.prompts.answer.generate if study.prompts.answer else None,
+    }
+
+
+def _budget(lens: Lens, found: Description, shape: Shape) -> Budget:
+    config = found.config.get_text_config()
+    hidden = int(getattr(config, "hidden_size", 1024))
+    heads = max(lens.parity.heads.values())
+    width = int(getattr(config, "head_dim", None) or hidden // heads)
+    between = int(getattr(config, "intermediate_size", None) or 4 * hidden)
+    size = 2 if lens.loaded.dtype in ("bfloat16", "float16") else 4
+    each = bytes_per_token(hidden, between, heads, width, len(shape.layers), len(shape.queries), size)
+    return budget(lens.free_memory(), each, lens.loaded.device)
