@@ -2,19 +2,45 @@
 
 from __future__ import annotations
 
+import json
+import types
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
 
 import typer
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
 
 from attnscope.cli.main import app
+from attnscope.figures.kind import kinds
+from attnscope.runs.tables import TABLES
+from attnscope.study import parts
+from attnscope.study.conditions import sources
+from attnscope.study.file import bundled_studies, read_study
+from attnscope.study.sets import prompt_sets
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+SECTIONS = {
+    "models": parts.ModelPart,
+    "prompts": parts.PromptsPart,
+    "prompts.answer": parts.AnswerPart,
+    "conditions": parts.ConditionPart,
+    "classes": parts.ClassPart,
+    "measure": parts.MeasurePart,
+    "figures": parts.FigurePart,
+    "figures.panels": parts.PanelPart,
+}
 
 
 def pages() -> dict[Path, str]:
     """Every generated page, by its path."""
-    return {DOCS / "cli.md": "\n".join(_cli()) + "\n"}
+    made = {"cli.md": _cli(), "study-file.md": _study_file(), "run.md": _run(), "figures.md": _figures()}
+    found = {DOCS / name: "\n".join(lines) + "\n" for name, lines in made.items()}
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **parts.Study.model_json_schema()}
+    found[ROOT / "src/attnscope/study/study.schema.json"] = json.dumps(schema, indent=1) + "\n"
+    return found
 
 
 def _cli() -> Iterator[str]:
@@ -39,11 +65,106 @@ def _row(parameter: object) -> str:
     is_argument = getattr(parameter, "param_type_name", "") == "argument"
     shown = f"`{str(getattr(parameter, 'name', '')).upper()}`" if is_argument else f"`{', '.join(names)}`"
     default = getattr(parameter, "default", None)
-    told = "" if default in (None, False, (), []) or callable(default) else f"`{default}`"
+    told = "" if default in (None, False, (), [], "") or callable(default) else f"`{default}`"
     return f"| {shown} | {getattr(parameter, 'help', '') or ''} | {told} |".replace("|  |", "| |")
+
+
+def _study_file() -> Iterator[str]:
+    yield "# The study file"
+    yield ""
+    yield "Made from the code by `make docs`. `attnscope new FILE` writes a commented one to start from; the schema"
+    yield "for editors is `src/attnscope/study/study.schema.json`. Put texts with `:`, `#` or `*` in quotes."
+    yield "\n## Top level\n"
+    yield from _keys(parts.Study)
+    for name, part in SECTIONS.items():
+        yield f"\n## {name}\n"
+        yield (part.__doc__ or "").strip().split("\n")[0]
+        yield ""
+        yield from _keys(part)
+        if name == "conditions":
+            yield "\n### What can be inserted\n"
+            yield "| `insert:` | meaning |\n|---|---|"
+            for key, source in sources().items():
+                told = "; ".join(f"`{field}`: {info.description}" for field, info in source.model_fields.items())
+                yield f"| `{{{key}: ...}}` | {(source.__doc__ or '').strip()} {told} |"
+    yield "\n## Layers\n"
+    yield "`all`, numbers from 0, or relative depths: " + (parts.DepthsPart.model_fields["depths"].description or "")
+    yield "\n## Bundled sets of prompts\n"
+    for each in prompt_sets().values():
+        fields = ", ".join(f"`{field}`" for field in each.layout.fields)
+        yield f"- `{each.name}`: {each.about}. Segments: {fields}."
+    yield "\n## Bundled studies\n"
+    for name, path in bundled_studies().items():
+        yield f"- `{name}`: {read_study(path).question}"
+
+
+def _keys(part: type[BaseModel]) -> Iterator[str]:
+    yield "| key | takes | default | meaning |\n|---|---|---|---|"
+    for name, info in part.model_fields.items():
+        default = "required" if info.is_required() else _default(info.default)
+        yield f"| `{name}` | {_words(info.annotation)} | {default} | {info.description or ''} |"
+
+
+def _default(value: Any) -> str:
+    if value is None or value is PydanticUndefined:
+        return ""
+    if isinstance(value, list) and value and isinstance(value[0], BaseModel):
+        return "the base prompt alone"
+    return f"`{json.dumps(value)}`"
+
+
+def _words(annotation: Any) -> str:
+    """A type in a reader's words."""
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin in (Union, types.UnionType):
+        kept = [_words(each) for each in inner if each is not type(None)]
+        return " or ".join(dict.fromkeys(kept))
+    if origin is Literal:
+        return ", ".join(f"`{each}`" for each in inner)
+    if origin is list:
+        return f"list of {_words(inner[0])}"
+    if origin is dict:
+        return f"mapping of {_words(inner[0])} to {_words(inner[1])}"
+    if hasattr(annotation, "__metadata__"):
+        return "one source" if "Discriminator" in str(annotation) else _words(inner[0])
+    named = {str: "text", int: "number", float: "number", bool: "true or false", Any: "anything"}
+    if annotation in named:
+        return named[annotation]
+    return "mapping" if isinstance(annotation, type) and issubclass(annotation, BaseModel) else str(annotation)
+
+
+def _run() -> Iterator[str]:
+    yield "# What a run holds"
+    yield ""
+    yield "Made from the code by `make docs`. Column names are a contract; more may join. Rows are in the study's"
+    yield "order, and the same study on the same machine gives the same bytes."
+    yield ""
+    yield "- `manifest.json`: the study, versions, hashes of model files, evidence, prompts dropped, timings, status"
+    yield "- `study.yaml`: the study file as it was written"
+    yield "- `cells/`: the numbers of each cell (model, condition, prompt), named by the hash of what they depend on"
+    yield "- `figures/NAME.{svg,png,pdf,vl.json,csv,md}`: the picture, its description, its numbers, its reading"
+    yield "- `report.html`: everything on one page"
+    for name, columns in TABLES.items():
+        yield f"\n## {name}.parquet\n"
+        yield "| column | type | meaning |\n|---|---|---|"
+        for column in columns:
+            kind = str(column.type).replace("dictionary<values=string, indices=int32, ordered=0>", "string")
+            yield f"| `{column.name}` | {kind} | {column.meaning} |"
+
+
+def _figures() -> Iterator[str]:
+    yield "# Figures"
+    yield ""
+    yield "Made from the code by `make docs`. Each kind is drawn from a table; `attnscope figure KIND TABLE -o FILE`"
+    yield "draws any table that has the columns."
+    for kind in kinds().values():
+        yield f"\n## {kind.name}: {kind.about}\n"
+        yield "| column | meaning | |\n|---|---|---|"
+        for field in kind.fields:
+            yield f"| `{field.name}` | {field.meaning} | {'optional' if field.optional else 'needed'} |"
 
 
 if __name__ == "__main__":
     for path, text in pages().items():
         path.write_text(text, encoding="utf-8")
-        print(f"wrote {path.relative_to(DOCS.parent)}")  # noqa: T201
+        print(f"wrote {path.relative_to(ROOT)}")  # noqa: T201

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from attnscope.errors import AttnscopeError
 
 if TYPE_CHECKING:
-    from attnscope.analysis.reading import Reading
     from attnscope.lens import Lens, load
+    from attnscope.meter.reading import Reading
 
 __all__ = ["AttnscopeError", "Lens", "Reading", "load"]
 __version__ = version("attnscope")
@@ -28,7 +28,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(lens, name)
     if name == "Reading":
-        from attnscope.analysis.reading import Reading
+        from attnscope.meter.reading import Reading
 
         return Reading
     raise AttributeError(f"module 'attnscope' has no attribute '{name}'")

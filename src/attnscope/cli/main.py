@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from attnscope.cli import check, measure, models
+from attnscope.cli import audit, check, figure, measure, models, run
 from attnscope.errors import AttnscopeError
 
 UsageError: Any = typer.BadParameter.__base__  # typer has it, but under no public name of its own
@@ -23,6 +23,11 @@ app = typer.Typer(
 app.command("measure")(measure.measure)
 app.command("check")(check.check)
 app.command("models")(models.models)
+app.command("run")(run.run)
+app.command("tokens")(audit.tokens)
+app.command("report")(run.report)
+app.command("figure")(figure.figure)
+app.command("new")(run.new)
 
 
 @app.callback(invoke_without_command=True)

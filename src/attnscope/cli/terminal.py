@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from attnscope.analysis.reading import Reading
+from attnscope.meter.reading import Reading
 
 if TYPE_CHECKING:
     from attnscope.lens import Lens

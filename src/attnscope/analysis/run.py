@@ -1,0 +1,101 @@
+"""A finished run, opened for questions. Reads its files alone: no model, no torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from attnscope.errors import AttnscopeError
+from attnscope.study.classes import OTHER
+from attnscope.study.parts import Study
+
+
+class Run:
+    """`run.table("mass")` and the like are lazy: only what is asked for is read."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        manifest = self.path / "manifest.json"
+        if not manifest.is_file():
+            raise AttnscopeError(
+                "there is no run here",
+                where=str(path),
+                allowed="a folder that 'attnscope run' wrote",
+                todo="run a study first",
+            )
+        self.manifest: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))
+        self.study = Study.model_validate(self.manifest["study"])
+        if self.manifest["status"] != "finished":
+            raise AttnscopeError(
+                f"this run is not finished: it is {self.manifest['status']}",
+                where=str(path),
+                allowed="finished runs",
+                todo="give the same 'attnscope run' again; it goes on where it was",
+            )
+
+    def table(self, name: str) -> pl.LazyFrame:
+        """prompts, tokens, received, views or mass; see docs/run.md for their columns."""
+        names = ("model", "condition", "queries", "token_class", "segment")
+        frame = pl.scan_parquet(self.path / f"{name}.parquet")
+        held = frame.collect_schema().names()
+        return frame.with_columns(pl.col(column).cast(pl.String) for column in names if column in held)
+
+    @cached_property
+    def models(self) -> list[str]:
+        """Labels of the models that have cells, in the study's order."""
+        held = set(self.table("prompts").select("model").unique().collect()["model"])
+        return [part.label for part in self.study.models if part.label in held]
+
+    @cached_property
+    def conditions(self) -> list[str]:
+        held = set(self.table("prompts").select("condition").unique().collect()["condition"])
+        return [part.name for part in self.study.conditions if part.name in held]
+
+    @property
+    def classes(self) -> list[str]:
+        return [*self.study.classes, OTHER]
+
+    def layers(self, model: str) -> list[int]:
+        found: list[int] = self.manifest["models"][model]["layers"]
+        return found
+
+    def heads(self, model: str) -> list[int]:
+        found: list[int] = self.manifest["models"][model]["heads"]
+        return found
+
+    def depth(self, model: str) -> int:
+        """How many layers the model has, measured or not."""
+        return len(self.manifest["models"][model]["heads_by_layer"])
+
+    def received(
+        self, queries: str, *, model: str, layers: Sequence[int], heads: Sequence[int], conditions: Sequence[str]
+    ) -> pl.DataFrame:
+        """One row a key: condition, prompt, layer, head, position, received, seen (share of queries that see it)."""
+        wanted = (
+            (pl.col("model") == model) & (pl.col("queries") == queries) & pl.col("condition").is_in(list(conditions))
+        )
+        rows = self.table("received").filter(
+            wanted, pl.col("layer").is_in(list(layers)), pl.col("head").is_in(list(heads))
+        )
+        views = self.table("views").filter(wanted).drop("model", "queries", "uniform")
+        by_head = views.select(pl.col("head").is_not_null().any()).collect().item()
+        on = ["condition", "prompt", "view", *(["head"] if by_head else [])]
+        joined = rows.join(views if by_head else views.drop("head"), on=on, how="left").select(
+            "condition",
+            "prompt",
+            "layer",
+            "head",
+            pl.int_ranges(0, pl.col("received").list.len()).alias("position"),
+            "received",
+            "seen",
+        )
+        return (
+            joined.explode("position", "received", "seen")
+            .sort("condition", "prompt", "layer", "head", "position")
+            .collect()
+        )

@@ -1,0 +1,126 @@
+"""`attnscope tokens`: what the tokenizer really made of a study; and what a run of it would take."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from attnscope.cli.run import Limit, Models, StudyName, Swap, labels, swaps
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from attnscope.runs.audit import Audit
+    from attnscope.runs.cells import Cell
+    from attnscope.runs.perform import Order
+
+GROUNDS = ("#b2182b", "#2166ac", "#1b7837", "#762a83", "#e08214", "#35978f", "#8c510a", "#555555")
+
+
+def tokens(
+    study: StudyName,
+    prompt: Annotated[int, typer.Option(min=0, help="Which prompt to show in colour.")] = 0,
+    limit: Limit = None,
+    models: Models = None,
+    swap: Swap = None,
+) -> None:
+    """Show what each tokenizer made of a study: counts, merges, borders, and the classes of every token."""
+    from attnscope.runs.audit import audits
+    from attnscope.studies import order_study
+
+    order = order_study(study, limit=limit, models=labels(models), swaps=swaps(swap))
+    console = Console()
+    for audit in audits(order):
+        console.print(_counts(order, audit))
+        for each in audit.dropped[:5]:
+            console.print(Text(f"dropped: {each.condition}, prompt {each.prompt}: {each.reason}", style="red"))
+        for condition in order.study.conditions:
+            cell = next((each for each in audit.of(condition.name) if each.prompt.number == prompt), None)
+            if cell is not None:
+                _show(console, order, cell)
+
+
+def _counts(order: Order, audit: Audit) -> Table:
+    from attnscope.runs.audit import border_tokens, inserted_characters
+
+    table = Table(title=f"{audit.part.label} ({audit.part.source})", title_justify="left")
+    for column in (
+        "condition",
+        "prompts",
+        "tokens",
+        "inserted characters",
+        "inserted tokens",
+        "border tokens",
+        "re-merged",
+    ):
+        table.add_column(column, justify="left" if column == "condition" else "right")
+    for condition in order.study.conditions:
+        cells = audit.of(condition.name)
+        if not cells:
+            continue
+        mixed = sorted({repr(text) for cell in cells for text in border_tokens(cell)})
+        unaligned = sum(cell.alignment is None for cell in cells)
+        remerged = sum(len(cell.alignment.remerged) for cell in cells if cell.alignment is not None)
+        table.add_row(
+            condition.name,
+            str(len(cells)),
+            _range([len(cell.tokens) for cell in cells]),
+            _range([inserted_characters(cell) for cell in cells]),
+            _range([cell.inserted for cell in cells]),
+            Text(", ".join(mixed[:4]) or "none"),
+            f"{remerged} tokens" + (f"; {unaligned} prompts can't be aligned" if unaligned else ""),
+        )
+    return table
+
+
+def _show(console: Console, order: Order, cell: Cell) -> None:
+    from attnscope.runs.audit import class_counts, segment_counts
+    from attnscope.study.classes import membership
+
+    rules = order.study.rules
+    shares = membership(rules, cell.text.text, cell.tokens, cell.text.spans)
+    text = Text(
+        f"\n{cell.model}, {cell.condition}, prompt {cell.prompt.name}, {len(cell.tokens)} tokens\n", style="bold"
+    )
+    for token in cell.tokens:
+        kind = int(shares[:, token.position].argmax())
+        ground = f"white on {GROUNDS[kind % len(GROUNDS)]}" if kind < len(rules) else ""
+        shown = token.text.replace("\n", "⏎\n").replace("\r", "␍").replace("\t", "⇥")
+        text.append(shown, style=f"{ground} underline" if token.position % 2 else ground)
+    console.print(text)
+    counts = class_counts(cell, rules)
+    legend = Text("\nclasses: ")
+    for place, (name, count) in enumerate(counts.items()):
+        legend.append(f" {name} ", style=f"white on {GROUNDS[place % len(GROUNDS)]}" if place < len(rules) else "")
+        legend.append(f" {count:g}  ")
+    legend.append("\nsegments: " + ", ".join(f"{name} {count}" for name, count in segment_counts(cell).items()))
+    console.print(legend)
+
+
+def show_estimate(order: Order) -> None:
+    """What a run would take, from the tokens alone; the time by a forward of a few of them would need the model."""
+    from attnscope.runs.audit import audits, estimated_bytes
+
+    console = Console()
+    table = Table(title="what a run would take", title_justify="left")
+    for column in ("model", "cells", "dropped", "tokens", "disk, at most"):
+        table.add_column(column, justify="left" if column == "model" else "right")
+    for audit in audits(order):
+        size = estimated_bytes(order, audit)
+        table.add_row(
+            audit.part.label,
+            str(len(audit.cells)),
+            str(len(audit.dropped)),
+            f"{sum(len(cell.tokens) for cell in audit.cells):,}",
+            f"{size / 1e6:,.0f} MB",
+        )
+    console.print(table)
+
+
+def _range(values: Sequence[int]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"

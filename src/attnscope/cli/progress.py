@@ -1,0 +1,59 @@
+"""How long work shows itself: a bar with the time left on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+EVERY = 15.0  # seconds between lines where there is no terminal
+
+
+class Bar:
+    """A watcher (see runs.perform) on standard error."""
+
+    def __init__(self) -> None:
+        self._console = Console(file=sys.stderr)
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f} %"),
+            TimeElapsedColumn(),
+            TextColumn("left:"),
+            TimeRemainingColumn(),
+            console=self._console,
+            disable=not self._console.is_terminal,
+        )
+        self._task: TaskID | None = None
+        self._what, self._total, self._done = "", 0, 0
+        self._began = self._told = time.monotonic()
+
+    def __enter__(self) -> Bar:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def begin(self, what: str, tokens: int) -> None:
+        self._what, self._total, self._done = what, tokens, 0
+        self._began = self._told = time.monotonic()
+        self._task = self._progress.add_task(what, total=tokens)
+
+    def advance(self, tokens: int) -> None:
+        self._done += tokens
+        if self._task is not None:
+            self._progress.update(self._task, completed=self._done)
+        now = time.monotonic()
+        if not self._console.is_terminal and now - self._told >= EVERY and self._done < self._total:
+            left = (now - self._began) * (self._total - self._done) / max(1, self._done)
+            self.say(f"{self._what}: {100 * self._done // self._total} %, about {left:.0f} s left")
+            self._told = now
+
+    def say(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)

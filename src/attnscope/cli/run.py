@@ -1,0 +1,133 @@
+"""`attnscope run`, `report`, `new`: studies from the command line."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from attnscope.cli import options
+from attnscope.errors import AttnscopeError
+
+if TYPE_CHECKING:
+    from attnscope.figures.write import Figure
+    from attnscope.runs.perform import Order, Outcome
+
+StudyName = Annotated[str, typer.Argument(help="A bundled study (symbols, filler, filler-vs-sentence, ...) or a file.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Only the first N prompts.")]
+Models = Annotated[str | None, typer.Option(help="Only these models, by label: a,b.")]
+Swap = Annotated[
+    list[str] | None, typer.Option("--model", help="LABEL=SOURCE: another model in its place. Repeatable.")
+]
+
+
+def run(
+    study: StudyName,
+    out: Annotated[Path | None, typer.Option(help="The run's folder; runs/NAME by default.")] = None,
+    limit: Limit = None,
+    models: Models = None,
+    swap: Swap = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell cells, tokens, time and disk.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first prompt that can't be measured.")] = False,
+    trust_remote_code: options.TrustRemoteCode = False,
+    allow_pickle: options.AllowPickle = False,
+) -> None:
+    """Run a study: measure, write tables, draw figures, write the report. Run again, it goes on where it was."""
+    from attnscope.studies import default_folder, order_study
+
+    order = order_study(
+        study,
+        limit=limit,
+        models=labels(models),
+        swaps=swaps(swap),
+        strict=strict,
+        trust_remote_code=trust_remote_code,
+        allow_pickle=allow_pickle,
+    )
+    folder = default_folder(study) if out is None else out
+    if dry_run:
+        from attnscope.cli.audit import show_estimate
+
+        show_estimate(order)
+        return
+    _perform(order, folder, shlex.join(["attnscope", *sys.argv[1:]]))
+
+
+def _perform(order: Order, folder: Path, command: str) -> None:
+    from attnscope.cli.progress import Bar
+    from attnscope.studies import perform_order, report_run
+
+    with Bar() as bar:
+        try:
+            outcome = perform_order(order, folder, bar)
+        except KeyboardInterrupt:
+            bar.say(f"stopped; what is measured is kept in {folder}. Go on with: {command}")
+            raise
+    if outcome.unchanged and (folder / "report.html").is_file():
+        print(f"nothing to do: {folder} is finished and the study has not changed ({outcome.kept} cells)")  # noqa: T201
+        print(f"report: {folder / 'report.html'}")  # noqa: T201
+        return
+    report, figures = report_run(folder, command=command)
+    _summarise(outcome, figures, report)
+
+
+def _summarise(outcome: Outcome, figures: list[Figure], report: Path) -> None:
+    speed = f", {outcome.tokens / outcome.seconds:,.0f} tokens a second" if outcome.measured and outcome.seconds else ""
+    kept = f", {outcome.kept} were there already" if outcome.kept else ""
+    print(f"measured {outcome.measured} cells ({outcome.tokens:,} tokens){kept} in {outcome.seconds:.0f} s{speed}")  # noqa: T201
+    if outcome.dropped:
+        print(f"dropped {len(outcome.dropped)} cells:")  # noqa: T201
+        for each in outcome.dropped[:5]:
+            print(f"  {each.model}, {each.condition}, prompt {each.prompt}: {each.reason}")  # noqa: T201
+        if len(outcome.dropped) > 5:
+            print(f"  and {len(outcome.dropped) - 5} more, in the manifest")  # noqa: T201
+    for figure in figures:
+        print(f"figure {figure.name}: {report.parent / 'figures' / figure.name}.{{svg,png,pdf,vl.json,csv,md}}")  # noqa: T201
+    print(f"report: {report}")  # noqa: T201
+
+
+def report(run: Annotated[Path, typer.Argument(help="A run's folder.")]) -> None:
+    """Draw a run's figures and write its report again; no model is loaded."""
+    from attnscope.studies import report_run
+
+    path, figures = report_run(run)
+    print(f"{len(figures)} figures; report: {path}")  # noqa: T201
+
+
+def new(file: Annotated[Path, typer.Argument(help="The study file to write.")]) -> None:
+    """Write a commented study file to start from."""
+    from importlib.resources import files
+
+    if file.exists():
+        raise AttnscopeError(
+            "there is a file of that name", where=str(file), allowed="a new file", todo="choose another name"
+        )
+    if not file.absolute().parent.is_dir():
+        raise AttnscopeError(
+            "there is no such folder", where=str(file), allowed="a folder that exists", todo="make the folder first"
+        )
+    file.write_text((files("attnscope.study") / "start.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+    print(f"wrote {file}; run it with: attnscope run {file}")  # noqa: T201
+
+
+def labels(text: str | None) -> list[str]:
+    return [label.strip() for label in (text or "").split(",") if label.strip()]
+
+
+def swaps(given: list[str] | None) -> dict[str, str]:
+    """`["LABEL=SOURCE"]` -> `{LABEL: SOURCE}`."""
+    found = {}
+    for each in given or ():
+        label, equals, source = each.partition("=")
+        if not equals or not label or not source:
+            raise AttnscopeError(
+                f"can't read '{each}'",
+                where="--model",
+                allowed="LABEL=SOURCE",
+                todo="write it so, as in Qwen-Phys=folder",
+            )
+        found[label] = source
+    return found

@@ -1,0 +1,99 @@
+"""What a kind of figure promises, and how it is found.
+
+A figure is a table with declared columns, a chart drawn from the table alone, and a reading written from the table
+alone. So any table that has the columns can be drawn, and what is said of a chart is said of its numbers.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from attnscope.analysis.run import Run
+from attnscope.errors import AttnscopeError, near
+from attnscope.study.parts import FigurePart
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the table doesn't say: titles, colours, and the caption's facts."""
+
+    title: str = ""
+    y: str = ""
+    caption: str = ""
+    colours: Mapping[str, str] = field(default_factory=dict)
+    number_from: int = 0
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column of a figure's table."""
+
+    name: str
+    type: Any
+    meaning: str
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of figure."""
+
+    name: str
+    about: str
+    fields: tuple[Field, ...]
+    table: Callable[[Run, FigurePart], pl.DataFrame]
+    look: Callable[[Run, FigurePart, pl.DataFrame], Look]
+    draw: Callable[[pl.DataFrame, Look], alt.TopLevelMixin]
+    read: Callable[[pl.DataFrame, Look], str]
+
+    def checked(self, table: pl.DataFrame, where: str) -> pl.DataFrame:
+        """The table with its columns in their types; refused if one is missing or can't be read so."""
+        for each in self.fields:
+            if each.name not in table.columns:
+                if each.optional:
+                    table = table.with_columns(pl.lit(None, dtype=each.type).alias(each.name))
+                    continue
+                raise AttnscopeError(
+                    f"the table has no column '{each.name}'",
+                    where=where,
+                    allowed=f"{near(each.name, table.columns)}; {self.name} needs {', '.join(self.needed)}",
+                    todo="rename or add the column",
+                )
+            try:
+                table = table.with_columns(pl.col(each.name).cast(each.type))
+            except pl.exceptions.PolarsError:
+                raise AttnscopeError(
+                    f"column '{each.name}' can't be read as {each.type}",
+                    where=where,
+                    allowed=each.meaning,
+                    todo="mend the table",
+                ) from None
+        return table.select(each.name for each in self.fields)
+
+    @property
+    def needed(self) -> list[str]:
+        return [each.name for each in self.fields if not each.optional]
+
+
+def kinds() -> dict[str, Kind]:
+    """Every kind of figure, by name: each module in `kinds/` is one."""
+    from attnscope.figures import kinds as package
+
+    modules = [importlib.import_module(f"{package.__name__}.{m.name}") for m in pkgutil.iter_modules(package.__path__)]
+    return {module.KIND.name: module.KIND for module in modules if hasattr(module, "KIND")}
+
+
+def find_kind(name: str, where: str) -> Kind:
+    known = kinds()
+    if name not in known:
+        raise AttnscopeError(
+            f"there is no kind of figure '{name}'", where=where, allowed=near(name, known), todo="use one of these"
+        )
+    return known[name]

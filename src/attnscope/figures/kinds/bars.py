@@ -1,0 +1,216 @@
+"""Stacked bars: where attention lands, by class of token. A group a layer, a bar a model or condition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations, pairwise
+
+import altair as alt
+import polars as pl
+
+from attnscope.analysis.run import Run
+from attnscope.analysis.spread import INTERVAL, extent, mean_over_prompts
+from attnscope.figures import selection, sentences
+from attnscope.figures.kind import Field, Kind, Look
+from attnscope.figures.selection import PALETTE
+from attnscope.study.parts import DepthsPart, FigurePart, layer_at
+
+FIELDS = (
+    Field("group", pl.String, "what bars stand together, such as 'Layer 16'; in order"),
+    Field("bar", pl.String, "the bar's name, such as a model's"),
+    Field("token_class", pl.String, "the part of the bar, from the bottom up"),
+    Field("mass", pl.Float64, "its height"),
+    Field("low", pl.Float64, "lower end of its interval", optional=True),
+    Field("high", pl.Float64, "upper end of its interval", optional=True),
+    Field("total_low", pl.Float64, "lower end of the whole bar's interval", optional=True),
+    Field("total_high", pl.Float64, "upper end of the whole bar's interval", optional=True),
+    Field("expected", pl.Float64, "what a uniform gaze would put there", optional=True),
+    Field("n", pl.Int64, "how many prompts", optional=True),
+)
+
+
+def table(run: Run, part: FigurePart) -> pl.DataFrame:
+    """Mass in each layer: mean over heads within a prompt, then over prompts."""
+    names, shown = selection.classes(run, part), selection.conditions(run, part)
+    labels = selection.models(run, part)
+    parts = []
+    for model in labels:
+        layers = selection.layers(run, part, model)
+        each = (
+            run.table("mass")
+            .filter(
+                pl.col("model") == model,
+                pl.col("queries") == selection.queries(run, part),
+                pl.col("condition").is_in(shown),
+                pl.col("layer").is_in(layers),
+                pl.col("head").is_in(selection.heads(run, part, model)),
+                pl.col("token_class").is_in(names),
+            )
+            .group_by("condition", "layer", "token_class", "prompt", maintain_order=True)
+            .agg(pl.col("mass", "expected").mean())
+            .collect()
+        )
+        total = each.group_by("condition", "layer", "prompt", maintain_order=True).agg(pl.col("mass").sum())
+        keys = ["condition", "layer"]
+        found = mean_over_prompts(each, [*keys, "token_class"], "mass")
+        expected = each.group_by([*keys, "token_class"]).agg(pl.col("expected").mean())
+        whole = mean_over_prompts(total, keys, "mass").select(*keys, total_low="low", total_high="high")
+        found = found.join(expected, on=[*keys, "token_class"]).join(whole, on=keys)
+        groups = {layer: _group(run, part, labels, layer, run.depth(model)) for layer in layers}
+        parts.append(
+            found.with_columns(
+                place=pl.col("layer").replace_strict({layer: place for place, layer in enumerate(layers)}),
+                group=pl.col("layer").replace_strict(groups),
+                bar=_bar(run, model, many_models=len(labels) > 1, many_conditions=len(shown) > 1),
+                model_place=pl.lit(labels.index(model)),
+                condition_place=pl.col("condition").replace_strict({name: i for i, name in enumerate(shown)}),
+                class_place=pl.col("token_class").replace_strict({name: i for i, name in enumerate(names)}),
+                token_class=pl.col("token_class").replace_strict({n: selection.class_label(run, n) for n in names}),
+            )
+        )
+    made = pl.concat(parts).sort("place", "model_place", "condition_place", "class_place")
+    return made.select(field.name for field in FIELDS)
+
+
+def _group(run: Run, part: FigurePart, models: Sequence[str], layer: int, depth: int) -> str:
+    """Layers by number; by relative depth where the models have not the same number of layers."""
+    if isinstance(part.layers, DepthsPart) and len({run.depth(model) for model in models}) > 1:
+        return next(f"Depth {each:.2f}" for each in part.layers.depths if layer_at(each, depth) == layer)
+    return f"Layer {layer + part.number_from}"
+
+
+def _bar(run: Run, model: str, *, many_models: bool, many_conditions: bool) -> pl.Expr:
+    labels = {name: selection.condition_label(run, name) for name in run.conditions}
+    condition = pl.col("condition").replace_strict(labels)
+    if not many_conditions:
+        return pl.lit(model)
+    return pl.lit(f"{model}, ") + condition if many_models else condition
+
+
+def look(run: Run, part: FigurePart, made: pl.DataFrame) -> Look:
+    gaze = selection.group_words(selection.queries(run, part))
+    heads = "all heads" if part.heads == "all" else f"heads {', '.join(map(str, part.heads))}"
+    least, most = extent(made["n"])
+    count = f"{most:.0f}" if least == most else f"{least:.0f} to {most:.0f}"
+    interval = f"whisker: {INTERVAL}" if most > 1 else "one prompt, so no interval"
+    return Look(
+        title=part.title or "Where attention lands, by kind of token",
+        y=part.y or "share of attention",
+        caption=f"Gaze of {gaze}, mean over {heads} and n = {count} prompts; {interval}."
+        + (" Layers and heads are numbered from 1." if part.number_from else ""),
+        colours=selection.class_colours(run, selection.classes(run, part)),
+        number_from=part.number_from,
+    )
+
+
+def draw(made: pl.DataFrame, seen: Look) -> alt.FacetChart:
+    groups, bars, names = (list(dict.fromkeys(made[name])) for name in ("group", "bar", "token_class"))
+    colours = [seen.colours.get(name) or PALETTE[place % len(PALETTE)] for place, name in enumerate(names)]
+    data = made.with_columns(
+        order=pl.col("token_class").replace_strict({name: place for place, name in enumerate(names)})
+    )
+    x = alt.X("bar:N", sort=bars, title=None, axis=alt.Axis(labelAngle=-35 if max(map(len, bars)) > 6 else 0))
+    tooltip = ["group", "bar", "token_class", alt.Tooltip("mass", format=".4f"), alt.Tooltip("expected", format=".4f")]
+    stacks = (
+        alt.Chart()
+        .mark_bar(stroke="white", strokeWidth=0.7)
+        .encode(
+            x=x,
+            y=alt.Y("mass:Q", title=seen.y, stack="zero"),
+            color=alt.Color(
+                "token_class:N",
+                sort=names,
+                scale=alt.Scale(domain=names, range=colours),
+                legend=alt.Legend(title=None, orient="top"),
+            ),
+            order=alt.Order("order:Q"),
+            tooltip=tooltip,
+        )
+    )
+    layers: list[alt.Chart] = [stacks]
+    if made["total_low"].is_not_null().any():
+        whiskers = alt.Chart().mark_rule(color="black").encode(x=x, y="total_low:Q", y2="total_high:Q")
+        ends = alt.Chart().mark_tick(color="black", thickness=1, size=7)
+        layers += [whiskers, ends.encode(x=x, y="total_low:Q"), ends.encode(x=x, y="total_high:Q")]
+    width = max(48, 34 * len(bars))
+    return (
+        alt.layer(*layers, data=data)
+        .properties(width=width, height=260)
+        .facet(column=alt.Column("group:N", sort=groups, title=None, header=alt.Header(labelFontWeight="bold")))
+        .properties(
+            title=alt.Title(
+                seen.title, subtitle=_wrapped(seen.caption, max(60, (width + 20) * len(groups) // 6)), anchor="start"
+            )
+        )
+    )
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(text, width)
+
+
+def read(made: pl.DataFrame, seen: Look) -> str:
+    groups, bars, names = (list(dict.fromkeys(made[name])) for name in ("group", "bar", "token_class"))
+    rows = {(row["group"], row["bar"], row["token_class"]): row for row in made.iter_rows(named=True)}
+    places = [(group, bar) for group in groups for bar in bars if (group, bar, names[0]) in rows]
+    totals = {place: sum(rows[*place, name]["mass"] for name in names if (*place, name) in rows) for place in places}
+    ends = {place: (rows[*place, names[0]]["total_low"], rows[*place, names[0]]["total_high"]) for place in places}
+    by_bar = {bar: {group: totals[group, bar] for group in groups if (group, bar) in totals} for bar in bars}
+    by_name = {f"{group}, {bar}": totals[group, bar] for group, bar in places}
+    parts_of = {
+        place: {name: rows[*place, name]["mass"] for name in names if (*place, name) in rows} for place in places
+    }
+    highest = max(totals.values())
+    numbers = []
+    for place in places:
+        told = []
+        for name in names:
+            row = rows.get((*place, name))
+            if row is not None:
+                told.append(f"{name} {sentences.with_interval(row['mass'], row['low'], row['high'])}")
+        numbers.append(
+            f"**{place[0]}, {place[1]}**: {'; '.join(told)}; together "
+            f"{sentences.with_interval(totals[place], *ends[place])}."
+        )
+    pairs = [
+        sentences.comparison(
+            group, (one, totals[group, one], *ends[group, one]), (two, totals[group, two], *ends[group, two])
+        )
+        for group in groups
+        for one, two in combinations(bars, 2)
+        if (group, one) in totals and (group, two) in totals
+    ]
+    everywhere = [
+        sentences.consistent(one, two, groups, [totals[group, one] > totals[group, two] for group in groups])
+        for one, two in pairwise(bars)
+        if all((group, bar) in totals for group in groups for bar in (one, two))
+    ]
+    return sentences.document(
+        seen.title,
+        {
+            "Overview": [
+                f"Stacked bars in {len(groups)} group{'s' * (len(groups) > 1)} ({sentences.listed(groups)}) of "
+                f"{len(bars)} bar{'s' * (len(bars) > 1)} ({sentences.listed(bars)}).",
+                f"From the bottom up: {sentences.listed(names)}.",
+                seen.caption or None,
+            ],
+            "Axes": [
+                f"Vertical: {seen.y or 'mass'}, from 0; the highest bar reaches {sentences.number(highest)}.",
+                "Horizontal: one bar each, named below it; the group is named above.",
+            ],
+            "Numbers": numbers,
+            "Observations": [
+                sentences.extreme(by_name, "bar", most=True),
+                sentences.extreme(by_name, "bar", most=False),
+                *everywhere,
+                *pairs,
+                *(sentences.trend(values, f"The bar of {bar}") for bar, values in by_bar.items()),
+                *(sentences.lead(f"{group}, {bar}", parts_of[group, bar]) for group, bar in places),
+            ],
+        },
+    )
+
+
+KIND = Kind("bars", "where attention lands, by class of token", FIELDS, table, look, draw, read)

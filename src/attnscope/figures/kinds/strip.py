@@ -1,0 +1,149 @@
+"""The prompt's own text, each token shaded by the attention it receives."""
+
+from __future__ import annotations
+
+import textwrap
+
+import altair as alt
+import polars as pl
+
+from attnscope.analysis.lines import by_token
+from attnscope.analysis.run import Run
+from attnscope.errors import AttnscopeError
+from attnscope.figures import selection, sentences
+from attnscope.figures.kind import Field, Kind, Look
+from attnscope.study.parts import FigurePart
+
+COLUMNS = 88  # characters to a line
+FIELDS = (
+    Field("panel", pl.String, "the panel's title; in order"),
+    Field("position", pl.Int64, "the token's place"),
+    Field("token", pl.String, "its text"),
+    Field("attention", pl.Float64, "its shade"),
+    Field("segment", pl.String, "the part of the prompt it is in", optional=True),
+)
+
+
+def table(run: Run, part: FigurePart) -> pl.DataFrame:
+    parts = []
+    labels, names = selection.models(run, part), selection.conditions(run, part)
+    for model in labels:
+        layers, heads = selection.layers(run, part, model), selection.heads(run, part, model)
+        for name in names:
+            rows = by_token(run, selection.queries(run, part), model, layers, heads, [name], over=part.over)
+            rows = rows.filter(pl.col("prompt") == part.prompt)
+            tokens = (
+                run.table("tokens")
+                .filter(pl.col("model") == model, pl.col("condition") == name, pl.col("prompt") == part.prompt)
+                .select("position", pl.col("text").alias("token"))
+                .collect()
+            )
+            if not len(tokens):
+                raise AttnscopeError(
+                    f"prompt {part.prompt} was not measured on {model} under {name}",
+                    where=f"figure {part.name}: prompt",
+                    allowed="prompts of the run that were not dropped",
+                    todo="choose another",
+                )
+            found = rows.group_by("position", "segment", maintain_order=True).agg(pl.col("attention").mean())
+            title = f"{model}, {selection.condition_label(run, name)}"
+            parts.append(found.join(tokens, on="position").sort("position").with_columns(panel=pl.lit(title)))
+    made = pl.concat(parts).with_columns(pl.col("position").cast(pl.Int64))
+    return made.select(field.name for field in FIELDS)
+
+
+def look(run: Run, part: FigurePart, made: pl.DataFrame) -> Look:
+    gaze = selection.group_words(selection.queries(run, part))
+    over = (
+        "" if part.queries == "last" else "the queries that can see it, " if part.over == "visible" else "all queries, "
+    )
+    return Look(
+        title=part.title or "The prompt, shaded by attention received",
+        y="attention received",
+        caption=f"Gaze of {gaze}, mean over {over}layers and heads; one prompt (number {part.prompt}). "
+        "The scale ends at the second highest token; the highest is marked by a frame.",
+        number_from=part.number_from,
+    )
+
+
+def placed(part: pl.DataFrame) -> pl.DataFrame:
+    """Tokens with the line and columns they are drawn at; line ends and tabs are shown as signs."""
+    rows, line, column = [], 0, 0
+    for row in part.iter_rows(named=True):
+        shown = row["token"].replace("\r", "␍").replace("\t", "⇥")
+        breaks = shown.count("\n")
+        shown = shown.replace("\n", "⏎")
+        shown = shown if len(shown) <= COLUMNS else f"{shown[: COLUMNS - 1]}…"
+        if column + len(shown) > COLUMNS:
+            line, column = line + 1, 0
+        blanks = len(shown) - len(shown.lstrip(" "))  # drawn text is trimmed, so it begins behind them
+        place = {"line": line, "left": column, "word": column + blanks, "right": column + len(shown)}
+        rows.append({**row, "shown": shown, **place})
+        column += len(shown)
+        if breaks:
+            line, column = line + 1, 0
+    return pl.DataFrame(rows)
+
+
+def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
+    charts = []
+    for title in dict.fromkeys(made["panel"]):
+        part = placed(made.filter(pl.col("panel") == title))
+        shades = part["attention"].sort(descending=True)
+        top = float(shades[1] if len(shades) > 1 else shades[0]) or 1.0
+        x = alt.X("left:Q", axis=None, scale=alt.Scale(domain=[0, COLUMNS]))
+        y = alt.Y("line:O", axis=None)
+        base = alt.Chart(part)
+        cells = base.mark_rect().encode(
+            x=x,
+            x2="right:Q",
+            y=y,
+            color=alt.Color(
+                "attention:Q",
+                scale=alt.Scale(domain=[0, top], range=["#ffffff", "#e6550d"], interpolate="rgb", clamp=True),
+                title=seen.y,
+            ),
+            tooltip=["position", "token", alt.Tooltip("attention", format=".4f"), "segment"],
+        )
+        frame = (
+            alt.Chart(part.filter(pl.col("attention") == shades[0]))
+            .mark_rect(filled=False, stroke="black", strokeWidth=1.2)
+            .encode(x=x, x2="right:Q", y=y)
+        )
+        words = base.mark_text(align="left", font="monospace", fontSize=11.5).encode(x="word:Q", y=y, text="shown:N")
+        lines = int(part["line"].max()) + 1  # type: ignore[arg-type]
+        charts.append(alt.layer(cells, frame, words).properties(width=COLUMNS * 7, height=18 * lines, title=title))
+    title = alt.Title(seen.title, subtitle=textwrap.wrap(seen.caption, 100), anchor="start")
+    made_of: alt.TopLevelMixin = alt.vconcat(*charts).properties(title=title).resolve_scale(color="independent")
+    return made_of
+
+
+def read(made: pl.DataFrame, seen: Look) -> str:
+    numbers, observed = [], []
+    for title in dict.fromkeys(made["panel"]):
+        part = made.filter(pl.col("panel") == title)
+        top = part.sort("attention", descending=True, maintain_order=True).head(8)
+        told = [
+            f"{row['token']!r} at {row['position']} {sentences.number(row['attention'])}"
+            for row in top.iter_rows(named=True)
+        ]
+        numbers.append(f"**{title}**: highest {sentences.listed(told)}.")
+        if part["segment"].is_not_null().all():
+            by = part.group_by("segment", maintain_order=True).agg(pl.col("attention").mean())
+            values = {f"segment {row['segment']}": row["attention"] for row in by.iter_rows(named=True)}
+            told_of = sentences.extreme(values, "mean of a segment's tokens", most=True)
+            observed.append(f"{title}: {told_of[0].lower()}{told_of[1:]}" if told_of else None)
+    return sentences.document(
+        seen.title,
+        {
+            "Overview": [
+                "The text of a prompt, token by token, each shaded by what it receives.",
+                seen.caption or None,
+            ],
+            "Numbers": numbers,
+            "Observations": observed,
+        },
+    )
+
+
+KIND = Kind("strip", "the prompt's text, shaded by attention received", FIELDS, table, look, draw, read)

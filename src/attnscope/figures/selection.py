@@ -1,0 +1,106 @@
+"""Which of a run's models, conditions, layers, heads and classes a figure shows. Figures may number from 1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attnscope.analysis.run import Run
+from attnscope.errors import AttnscopeError
+from attnscope.study.classes import OTHER
+from attnscope.study.parts import DepthsPart, FigurePart, layer_at
+
+PALETTE = ("#b2182b", "#4393c3", "#bdbdbd", "#1b7837", "#762a83", "#e08214", "#35978f", "#8c510a")
+LINES = ("#1f77b4", "#ff7f0e", "#2ca02c", "#9467bd", "#8c564b", "#17becf")
+
+
+def present(run: Run, part: FigurePart) -> FigurePart | None:
+    """The figure without models and conditions that the run has not; None if nothing would be left to show."""
+    panels = None if part.panels is None else [panel for panel in part.panels if panel.model in run.models]
+    differing = part.difference is None or all(name in (*run.models, *run.conditions) for name in part.difference)
+    if not models(run, part) or not conditions(run, part) or panels == [] or not differing:
+        return None
+    return part.model_copy(update={"panels": panels})
+
+
+def models(run: Run, part: FigurePart) -> list[str]:
+    return [label for label in part.models or run.models if label in run.models]
+
+
+def conditions(run: Run, part: FigurePart) -> list[str]:
+    return [name for name in part.conditions or run.conditions if name in run.conditions]
+
+
+def queries(run: Run, part: FigurePart) -> str:
+    return part.queries or run.study.measure.queries[0]
+
+
+def classes(run: Run, part: FigurePart) -> list[str]:
+    """`other` is left out unless asked for: it is what the study has no name for."""
+    return part.classes or [name for name in run.classes if name != OTHER] or [OTHER]
+
+
+def layers(run: Run, part: FigurePart, model: str) -> list[int]:
+    """In data's numbering, among those measured."""
+    measured = run.layers(model)
+    if part.layers == "all":
+        return measured
+    if isinstance(part.layers, DepthsPart):
+        wanted = [layer_at(depth, run.depth(model)) for depth in part.layers.depths]
+    else:
+        wanted = [layer - part.number_from for layer in part.layers]
+    return _measured("layer", wanted, measured, model, part)
+
+
+def heads(run: Run, part: FigurePart, model: str) -> list[int]:
+    measured = run.heads(model)
+    if part.heads == "all":
+        return measured
+    return _measured("head", [head - part.number_from for head in part.heads], measured, model, part)
+
+
+def condition_label(run: Run, name: str) -> str:
+    return run.study.condition(name).label or name
+
+
+def class_label(run: Run, name: str) -> str:
+    return (run.study.classes[name].label if name in run.study.classes else None) or name
+
+
+def condition_colours(run: Run, names: Sequence[str]) -> dict[str, str]:
+    """By label."""
+    return {
+        condition_label(run, name): run.study.condition(name).colour or LINES[place % len(LINES)]
+        for place, name in enumerate(names)
+    }
+
+
+def class_colours(run: Run, names: Sequence[str]) -> dict[str, str]:
+    """By label; `other` is nearly white."""
+    given = {name: run.study.classes[name].colour for name in names if name in run.study.classes}
+    return {
+        class_label(run, name): given.get(name) or ("#eeeeee" if name == OTHER else PALETTE[place % len(PALETTE)])
+        for place, name in enumerate(names)
+    }
+
+
+def group_words(group: str) -> str:
+    """A query group in a caption."""
+    return {"last": "the last token", "all": "every token"}.get(group, f"the tokens of {group}")
+
+
+def panel_place(run: Run, part: FigurePart, model: str, layer: int, head: int) -> tuple[int, int]:
+    """A panel's layer and head in data's numbering."""
+    place = _measured("layer", [layer - part.number_from], run.layers(model), model, part)
+    return place[0], _measured("head", [head - part.number_from], run.heads(model), model, part)[0]
+
+
+def _measured(what: str, wanted: Sequence[int], measured: Sequence[int], model: str, part: FigurePart) -> list[int]:
+    for number in wanted:
+        if number not in measured:
+            raise AttnscopeError(
+                f"{what} {number + part.number_from} of {model} was not measured",
+                where=f"figure {part.name}",
+                allowed=f"{what}s {', '.join(str(each + part.number_from) for each in measured)}",
+                todo="measure it, or choose another",
+            )
+    return list(dict.fromkeys(wanted))

@@ -1,0 +1,100 @@
+"""Sentences about numbers, each computed from them and true of them; where a pattern doesn't hold, there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+
+def number(value: float) -> str:
+    """Four decimals; small ones with three significant digits."""
+    return f"{value:.4f}" if abs(value) >= 0.001 or value == 0 else f"{value:.2e}"
+
+
+def with_interval(value: float, low: float | None, high: float | None) -> str:
+    return number(value) if low is None or high is None else f"{number(value)} ({number(low)} to {number(high)})"
+
+
+def listed(words: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def extreme(values: Mapping[str, float], what: str, *, most: bool) -> str | None:
+    """The one largest (or smallest) of several; none if two share it."""
+    if len(values) < 2:
+        return None
+    best = max(values.values()) if most else min(values.values())
+    names = [name for name, value in values.items() if value == best]
+    if len(names) > 1:
+        return None
+    return f"The {'largest' if most else 'smallest'} {what} is {number(best)}, at {names[0]}."
+
+
+def trend(values: Mapping[str, float], what: str) -> str | None:
+    """Whether values rise or fall all the way along an order."""
+    given, names = list(values.values()), list(values)
+    if len(given) < 3:
+        return None
+    steps = [after - before for before, after in pairwise(given)]
+    if all(step > 0 for step in steps):
+        return f"{what} rises all the way from {names[0]} ({number(given[0])}) to {names[-1]} ({number(given[-1])})."
+    if all(step < 0 for step in steps):
+        return f"{what} falls all the way from {names[0]} ({number(given[0])}) to {names[-1]} ({number(given[-1])})."
+    return None
+
+
+def comparison(
+    where: str,
+    first: tuple[str, float, float | None, float | None],
+    second: tuple[str, float, float | None, float | None],
+) -> str | None:
+    """Which of two is larger, by how much, and whether their intervals are apart."""
+    (one, a, a_low, a_high), (two, b, b_low, b_high) = first, second
+    if a == b:
+        return f"{where}: {one} and {two} are equal ({number(a)})."
+    (upper, more, low, _), (lower, less, _, high) = (
+        ((one, a, a_low, a_high), (two, b, b_low, b_high))
+        if a > b
+        else ((two, b, b_low, b_high), (one, a, a_low, a_high))
+    )
+    told = f"{where}: {upper} is above {lower}, {number(more)} to {number(less)}, by {number(more - less)}"
+    if less > 0:
+        told += f" (x{more / less:.2f})"
+    if low is None or high is None:
+        return f"{told}."
+    return f"{told}; their intervals {'do not overlap' if low > high else 'overlap'}."
+
+
+def lead(where: str, values: Mapping[str, float]) -> str | None:
+    """Which of several parts is the largest, and its share of their sum."""
+    total = sum(values.values())
+    if len(values) < 2 or total <= 0:
+        return None
+    best = max(values.values())
+    names = [name for name, value in values.items() if value == best]
+    if len(names) > 1:
+        return None
+    return f"{where}: {names[0]} has the largest share, {100 * best / total:.0f} % of the bar."
+
+
+def consistent(who: str, other: str, where: Sequence[str], above: Sequence[bool]) -> str | None:
+    """Whether one is above the other everywhere, or nowhere."""
+    if len(where) < 2:
+        return None
+    if all(above):
+        return f"{who} is above {other} in all of {listed(list(where))}."
+    if not any(above):
+        return f"{who} is above {other} in none of {listed(list(where))}."
+    here = [name for name, flag in zip(where, above, strict=True) if flag]
+    return f"{who} is above {other} in {len(here)} of {len(where)}: {listed(here)}."
+
+
+def document(title: str, sections: Mapping[str, Sequence[str | None]]) -> str:
+    """A reading in Markdown: sentences that don't hold (None) and empty sections are left out."""
+    parts = [f"# {title}"]
+    for heading, lines in sections.items():
+        kept = [line for line in lines if line]
+        if kept:
+            parts.append(f"## {heading}\n\n" + "\n".join(f"- {line}" for line in kept))
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,100 @@
+"""A figure's files: the picture, its description, its numbers, its reading."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import polars as pl
+import vl_convert as vlc
+
+from attnscope.analysis.run import Run
+from attnscope.figures.kind import Look, find_kind
+from attnscope.figures.save import SCALE
+from attnscope.study.parts import FigurePart
+
+alt.data_transformers.disable_max_rows()  # a figure carries all its numbers
+
+FILES = (".svg", ".png", ".pdf", ".vl.json", ".csv", ".md")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure made from a run."""
+
+    name: str
+    kind: str
+    table: pl.DataFrame
+    look: Look
+    chart: alt.TopLevelMixin
+    reading: str
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """The chart as data (Vega-Lite), with its reading as alternative text."""
+        made: dict[str, Any] = self.chart.to_dict()
+        made["description"] = plain(self.reading)
+        return made
+
+
+def make_figure(run: Run, part: FigurePart) -> Figure:
+    kind = find_kind(part.kind, f"figure {part.name}")
+    table = kind.checked(kind.table(run, part), f"figure {part.name}")
+    look = kind.look(run, part, table)
+    return Figure(part.name, part.kind, table, look, kind.draw(table, look), kind.read(table, look))
+
+
+def draw_table(kind_name: str, table: pl.DataFrame, where: str, look: Look) -> Figure:
+    """A figure from any table that has the kind's columns."""
+    kind = find_kind(kind_name, where)
+    checked = kind.checked(table, where)
+    return Figure(Path(where).stem, kind_name, checked, look, kind.draw(checked, look), kind.read(checked, look))
+
+
+def write_figure(figure: Figure, folder: Path) -> list[Path]:
+    """All of its files, each whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return [write_file(figure, folder / f"{figure.name}{ending}") for ending in FILES]
+
+
+def write_file(figure: Figure, path: Path) -> Path:
+    """One file, in the format its name ends with."""
+    ending = next(each for each in FILES if path.name.endswith(each))
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.write_bytes(_CONTENT[ending](figure))
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return path
+
+
+def plain(reading: str) -> str:
+    """A reading without its marks, on one line, as alternative text."""
+    lines = (re.sub(r"^(#+|-) ", "", line).replace("**", "") for line in reading.splitlines())
+    return " ".join(" ".join(lines).split())
+
+
+def _svg(figure: Figure) -> bytes:
+    from xml.sax.saxutils import escape
+
+    made = vlc.vegalite_to_svg(json.dumps(figure.description))
+    start = made.index(">", made.index("<svg")) + 1
+    told = f"<title>{escape(figure.look.title or figure.name)}</title><desc>{escape(plain(figure.reading))}</desc>"
+    return f"{made[:start]}{told}{made[start:]}".encode()
+
+
+_CONTENT: dict[str, Callable[[Figure], bytes]] = {
+    ".svg": _svg,
+    ".png": lambda figure: vlc.vegalite_to_png(json.dumps(figure.description), scale=SCALE),
+    ".pdf": lambda figure: vlc.vegalite_to_pdf(json.dumps(figure.description)),
+    ".vl.json": lambda figure: json.dumps(figure.description, indent=1, ensure_ascii=False).encode(),
+    ".csv": lambda figure: figure.table.write_csv().encode(),
+    ".md": lambda figure: figure.reading.encode(),
+}

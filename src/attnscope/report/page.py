@@ -1,0 +1,120 @@
+"""A finished run -> report.html: one file, no network, prompt text escaped everywhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import vl_convert as vlc
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from attnscope.analysis.run import Run
+from attnscope.figures.chooser import head_chooser
+from attnscope.figures.write import Figure, plain
+from attnscope.report.markdown import as_html
+
+MOST_ROWS = 400  # of a table shown; the csv beside the figure has them all
+
+
+def write_report(run: Run, figures: Sequence[Figure], command: str) -> Path:
+    environment = Environment(
+        loader=PackageLoader("attnscope.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    environment.filters["json"] = as_json
+    chooser = head_chooser(run)
+    page = environment.get_template("report.html.jinja").render(
+        title=run.study.title or run.path.name,
+        question=run.study.question,
+        summary=_summary(run),
+        figures=[_figure(figure) for figure in figures],
+        chooser=None if chooser is None else chooser.to_dict(),
+        prompts=_prompts(run),
+        models=_models(run),
+        dropped=run.manifest["dropped"],
+        manifest=run.manifest,
+        study=(run.path / "study.yaml").read_text(encoding="utf-8"),
+        command=command,
+        library=Markup(_script(vlc.javascript_bundle("window.vegaEmbed = vegaEmbed;"))),  # noqa: S704  (the chart library, not anyone's text)
+    )
+    path = run.path / "report.html"
+    partial = path.with_name(".report.partial.html")
+    partial.write_text(page, encoding="utf-8")
+    partial.replace(path)
+    return path
+
+
+def as_json(value: Any) -> Markup:
+    """JSON that can stand in a script element: no text in it can end the element or begin another."""
+    made = json.dumps(value, ensure_ascii=False)
+    for sign, code in (
+        ("<", "\\u003c"),
+        (">", "\\u003e"),
+        ("&", "\\u0026"),
+        ("\u2028", "\\u2028"),
+        ("\u2029", "\\u2029"),
+    ):
+        made = made.replace(sign, code)
+    return Markup(made)  # noqa: S704
+
+
+def _script(text: str) -> str:
+    return text.replace("</script", "<\\/script")
+
+
+def _figure(figure: Figure) -> dict[str, Any]:
+    shown = figure.table.head(MOST_ROWS)
+    return {
+        "name": figure.name,
+        "title": figure.look.title or figure.name,
+        "caption": figure.look.caption,
+        "alt": plain(figure.reading),
+        "reading": Markup(as_html(figure.reading)),  # noqa: S704  (escaped there)
+        "description": figure.description,
+        "columns": shown.columns,
+        "rows": [[_cell(value) for value in row] for row in shown.iter_rows()],
+        "hidden": len(figure.table) - len(shown),
+    }
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+def _summary(run: Run) -> str:
+    held = (
+        run.table("prompts")
+        .select(pl.col("prompt").n_unique(), pl.len().alias("cells"), pl.col("tokens").sum())
+        .collect()
+    )
+    prompts, cells, tokens = held.row(0)
+    counts = {"model": len(run.models), "condition": len(run.conditions), "prompt": prompts}
+    told = [f"{count} {name}{'s' * (count > 1)}" for name, count in counts.items()]
+    return f"{', '.join(told)}: {cells} cells, {tokens:,} tokens."
+
+
+def _prompts(run: Run) -> list[dict[str, Any]]:
+    """By model and condition: tokens, inserted tokens, re-merged tokens, and the first prompt's text."""
+    found = (
+        run.table("prompts")
+        .group_by("model", "condition", maintain_order=True)
+        .agg(
+            pl.len().alias("prompts"),
+            pl.col("tokens").min().alias("fewest"),
+            pl.col("tokens").max().alias("most"),
+            pl.col("inserted").min().alias("inserted_least"),
+            pl.col("inserted").max().alias("inserted_most"),
+            pl.col("remerged").sum(),
+            pl.col("aligned").all(),
+            pl.col("text").first(),
+        )
+        .collect()
+    )
+    return found.to_dicts()
+
+
+def _models(run: Run) -> list[dict[str, Any]]:
+    return [{"label": label, **run.manifest["models"][label]} for label in run.models]

@@ -1,0 +1,107 @@
+"""Studies from end to end: a study file becomes a run with its tables, figures and report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from attnscope.analysis.run import Run
+from attnscope.errors import AttnscopeError, near
+from attnscope.figures.kind import find_kind
+from attnscope.figures.selection import present
+from attnscope.figures.write import Figure, make_figure, write_figure
+from attnscope.report.page import write_report
+from attnscope.runs.folder import RunFolder
+from attnscope.runs.perform import Order, Outcome, Silent, Watcher, perform
+from attnscope.study.file import find_study, read_study
+from attnscope.study.parts import Study
+from attnscope.study.prompts import read_prompts
+
+RUNS = Path("runs")
+
+
+def order_study(
+    name: str,
+    *,
+    limit: int | None = None,
+    models: Sequence[str] = (),
+    swaps: Mapping[str, str] | None = None,
+    strict: bool = False,
+    trust_remote_code: bool = False,
+    allow_pickle: bool = False,
+) -> Order:
+    """A study by bundled name or file, checked and with its prompts; nothing is loaded yet.
+
+    limit: only the first so many prompts. models: only these, by label. swaps: other sources, by label.
+    """
+    path = find_study(name)
+    study = _swapped(_picked(read_study(path), models), swaps or {})
+    for figure in study.figures:
+        find_kind(figure.kind, f"{path.name}, figure {figure.name}")
+    prompts = read_prompts(study, path.parent)
+    if limit is not None:
+        if limit < 1:
+            raise AttnscopeError(
+                "there would be no prompts", where=f"--limit {limit}", allowed="1 or more", todo="give a larger limit"
+            )
+        prompts = replace(prompts, prompts=prompts.prompts[:limit])
+    return Order(study, path.read_text(encoding="utf-8"), prompts, strict, trust_remote_code, allow_pickle)
+
+
+def run_study(name: str, out: Path | str | None = None, *, watcher: Watcher | None = None, **options: object) -> Run:
+    """Run a study into a folder (runs/NAME by default) and return the run, with its figures and report written.
+
+    Options are those of `order_study`. Run again, it measures only what is missing.
+    """
+    order = order_study(name, **options)  # type: ignore[arg-type]
+    folder = default_folder(name) if out is None else Path(out)
+    perform(order, RunFolder(folder), watcher)
+    report_run(folder, command=f"attnscope run {name} --out {folder}")
+    return Run(folder)
+
+
+def perform_order(order: Order, folder: Path, watcher: Watcher | None = None) -> Outcome:
+    return perform(order, RunFolder(folder), watcher or Silent())
+
+
+def default_folder(name: str) -> Path:
+    return RUNS / (Path(name).stem if name.endswith((".yaml", ".yml")) else name)
+
+
+def report_run(path: Path | str, *, command: str | None = None) -> tuple[Path, list[Figure]]:
+    """Draw a run's figures and write its report anew, from its files alone."""
+    run = Run(path)
+    parts = [present(run, part) for part in run.study.figures]
+    figures = [make_figure(run, part) for part in parts if part is not None]
+    for figure in figures:
+        write_figure(figure, run.path / "figures")
+    again = command or f"attnscope run {run.path / 'study.yaml'} --out {run.path}"
+    return write_report(run, figures, again), figures
+
+
+def _picked(study: Study, labels: Sequence[str]) -> Study:
+    known = [part.label for part in study.models]
+    for label in labels:
+        if label not in known:
+            raise AttnscopeError(
+                f"the study has no model '{label}'", where="--models", allowed=near(label, known), todo="use its labels"
+            )
+    if not labels:
+        return study
+    return study.model_copy(update={"models": [part for part in study.models if part.label in labels]})
+
+
+def _swapped(study: Study, swaps: Mapping[str, str]) -> Study:
+    known = [part.label for part in study.models]
+    for label in swaps:
+        if label not in known:
+            raise AttnscopeError(
+                f"the study has no model '{label}'", where="--model", allowed=near(label, known), todo="use its labels"
+            )
+    plain = {"adapter": None, "revision": None}
+    parts = [
+        part.model_copy(update={"source": swaps[part.label], **plain}) if part.label in swaps else part
+        for part in study.models
+    ]
+    return study.model_copy(update={"models": parts})
