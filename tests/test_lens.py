@@ -129,3 +129,33 @@ def test_every_reading_says_how_it_is_known_to_be_exact(lens: Lens) -> None:
     assert evidence["check"]["causal"] is True
     assert evidence["masks"] == {"0": "causal", "1": "causal"}
     assert evidence["model"] == "smollm2-135m-instruct"
+
+
+def test_rows_of_a_group_that_is_not_asked_for_are_refused(lens: Lens) -> None:
+    with pytest.raises(AttnscopeError, match=r"'mine'.*name it in queries"):
+        lens.measure(TEXT, rows={"mine": [0, 1]}, layers=[0])
+
+
+@pytest.mark.parametrize("layers", ["0", [], [0.5], [True]])
+def test_layers_that_are_no_numbers_are_refused(lens: Lens, layers: object) -> None:
+    with pytest.raises(AttnscopeError, match=r"layers=\[0, 16\]"):
+        lens.measure(TEXT, layers=layers)  # type: ignore[arg-type]
+
+
+def test_one_layer_may_be_given_as_a_number(lens: Lens) -> None:
+    assert lens.measure(TEXT, layers=3).layers == [3]  # type: ignore[arg-type]
+
+
+def test_a_prompt_that_is_no_text_is_refused(lens: Lens) -> None:
+    with pytest.raises(AttnscopeError, match="measure_tokens"):
+        lens.measure([1, 2])  # type: ignore[arg-type]
+
+
+def test_a_check_that_would_not_fit_the_memory_is_refused(lens: Lens) -> None:
+    with pytest.raises(AttnscopeError, match=r"at most [0-9]+ tokens"):
+        lens.check(tokens=99_999)
+
+
+def test_evidence_says_what_the_weights_were_made_from(lens: Lens) -> None:
+    assert lens.measure(TEXT, layers=[0]).evidence["weights_made_from"] == "SmolLM2-135M-Instruct.Q4_1.gguf"
+    assert repr(lens.measure(TEXT, layers=[0])).startswith("Reading(")

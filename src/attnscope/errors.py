@@ -14,7 +14,8 @@ class AttnscopeError(Exception):
     """
 
     def __init__(self, what: str, *, where: str, allowed: str, todo: str) -> None:
-        self.what, self.where, self.allowed, self.todo = (_one_line(part) for part in (what, where, allowed, todo))
+        self.what, self.allowed, self.todo = (_one_line(part).rstrip(".;") for part in (what, allowed, todo))
+        self.where = _one_line(where)
         super().__init__(f"{self.what} ({self.where}): {self.allowed}; {self.todo}")
 
 
@@ -32,4 +33,4 @@ def near(word: str, words: Iterable[str]) -> str:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split()).rstrip(".;")
+    return " ".join(text.split())

@@ -78,6 +78,14 @@ class Lens:
     ) -> list[Reading]:
         """`measure` for several prompts in one forward; each gets the numbers it would get alone."""
         _refuse_if_empty(texts, "prompts")
+        for text in texts:
+            if not isinstance(text, str):
+                raise AttnscopeError(
+                    f"a prompt is a {type(text).__name__}",
+                    where="measure",
+                    allowed="text; several texts go to measure_batch, token ids to measure_tokens",
+                    todo="give a str",
+                )
         rendered = [self.render(text) if chat else text for text in texts]
         tokens = [self.tokenize(text, chat=chat) for text in rendered]
         return self.measure_prepared(
@@ -170,9 +178,9 @@ class Lens:
 
     def check(self, *, tokens: int = 256, rounds: int = 5) -> Card:
         """The evidence card: parity with eager attention, row sums, calls per layer, masks and the cost."""
+        self._refuse_if_check_too_long(tokens)
         ids = [token.id for token in self.tokenize(PROBE * (1 + tokens // 16))]
-        most = min(tokens, self.loaded.context or tokens)
-        return evidence_card(self._meter, self.parity, ids[:most], rounds=rounds)
+        return evidence_card(self._meter, self.parity, ids[:tokens], rounds=rounds)
 
     def answer(self, ids: Sequence[int], most: int) -> list[int]:
         """The tokens the model itself writes after a prompt, at most so many, always the likeliest next."""
@@ -196,6 +204,7 @@ class Lens:
             "architecture": self.loaded.architecture,
             "adapter": self.loaded.adapter,
             "adapter_made_for": self.loaded.adapter_base,
+            "weights_made_from": self.loaded.made_from,
             "dtype": self.loaded.dtype,
             "device": self.loaded.device,
             "check": kept,
@@ -217,7 +226,7 @@ class Lens:
                     todo="name the layers to measure, with --layers",
                 )
             return list(readable)
-        _refuse_if_empty(layers, "layers")
+        layers = _numbers(layers, "layers")
         for layer in layers:
             if layer not in readable:
                 why = self._meter.unreadable.get(layer, "it has no such layer")
@@ -239,6 +248,7 @@ class Lens:
                 todo="measure them apart",
             )
         every = range(counts.pop())
+        heads = None if heads is None else _numbers(heads, "heads")
         for head in heads or ():
             if head not in every:
                 raise AttnscopeError(
@@ -248,6 +258,22 @@ class Lens:
                     todo="choose heads from these",
                 )
         return list(every if heads is None else dict.fromkeys(heads))
+
+    def _refuse_if_check_too_long(self, tokens: int) -> None:
+        """The eager attention that the check compares with holds every layer's matrix, and works on copies of one."""
+        heads = self.parity.heads
+        matrices = sum(heads.values()) + 3 * max(heads.values())
+        fits = int((0.8 * self.free_memory() / (4 * matrices)) ** 0.5)
+        most = min(fits, self.loaded.context or fits)
+        if tokens > most:
+            raise AttnscopeError(
+                f"eager attention over {tokens} tokens can't be compared with",
+                where="--tokens",
+                allowed=f"at most {most} tokens of this model in the memory that is free"
+                if most == fits
+                else f"at most {most} tokens, what the model was made for",
+                todo="give fewer",
+            )
 
     def _refuse_if_too_long(self, count: int, beyond_context: bool) -> None:
         context = self.loaded.context
@@ -270,6 +296,19 @@ class Lens:
                     allowed=f"ids 0 to {most - 1}",
                     todo="check that the tokenizer belongs to the model",
                 )
+
+
+def _numbers(given: Sequence[int] | int, what: str) -> list[int]:
+    """Layers or heads as a caller may write them: one number or several."""
+    numbers = [given] if isinstance(given, int) else list(given)
+    if not numbers or any(isinstance(number, str | bool) or number != int(number) for number in numbers):
+        raise AttnscopeError(
+            f"{what} are not numbers",
+            where=f"{what}={given!r}",
+            allowed=f"a list such as {what}=[0, 16]",
+            todo="give numbers",
+        )
+    return [int(number) for number in numbers]
 
 
 def _refuse_if_empty(items: Sequence[object], what: str) -> None:

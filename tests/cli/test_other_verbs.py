@@ -12,7 +12,7 @@ from tests.cli.conftest import Run
 def test_check_shows_the_evidence_for_a_model(run: Run) -> None:
     done = run("check", "smollm2-135m-instruct", "--tokens", "48")
     assert done.code == 0
-    for words in ("difference to eager", "row's sum", "calls a layer", "mask: causal", "of a plain forward", "noise"):
+    for words in ("difference to eager", "row's sum", "calls a layer", "mask: causal", "cost of queries all", "noise"):
         assert words in done.out
     card = json.loads(run("check", "smollm2-135m-instruct", "--tokens", "48", "--json").out)
     assert card["long"]["tokens"] == 48

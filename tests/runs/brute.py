@@ -9,20 +9,29 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import torch
+from numpy.typing import NDArray
 
 from attnscope.lens import Lens
 from tests.meter import reference
 
-Belongs = Callable[[str, int, bool], bool]
-"""(text, place of the character, is it inserted) -> does the class claim it?"""
+Belongs = Callable[[str, int, list[str]], bool]
+"""(text, place of the character, each character's segment) -> does the class claim it?"""
 
 
 def characters(signs: str) -> Belongs:
-    return lambda text, place, inserted: text[place] in signs
+    return lambda text, place, segments: text[place] in signs
 
 
 def pattern(expression: str) -> Belongs:
-    return lambda text, place, inserted: any(m.start() <= place < m.end() for m in re.finditer(expression, text))
+    return lambda text, place, segments: any(m.start() <= place < m.end() for m in re.finditer(expression, text))
+
+
+def of_segment(segment: str) -> Belongs:
+    return lambda text, place, segments: segments[place] == segment
+
+
+def within(segment: str, claims: Belongs) -> Belongs:
+    return lambda text, place, segments: segments[place] == segment and claims(text, place, segments)
 
 
 def masses(run: Path, lens: Lens, label: str, classes: Mapping[str, Belongs], queries: list[str]) -> pl.DataFrame:
@@ -56,15 +65,17 @@ def _rows(own: pl.DataFrame, group: str) -> list[int]:
     return own.filter(pl.col("segment").cast(pl.String) == group)["position"].to_list()
 
 
-def _shares(
-    text: str, own: pl.DataFrame, classes: Mapping[str, Belongs]
-) -> dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]]:
+def _shares(text: str, own: pl.DataFrame, classes: Mapping[str, Belongs]) -> dict[str, NDArray[np.float64]]:
+    """A character's segment is its token's: good enough where no token lies over a border."""
     shares = {name: np.zeros(len(own)) for name in [*classes, "marks", "other"]}
+    segments = [""] * len(text)
+    for token in own.iter_rows(named=True):
+        segments[token["start"] : token["end"]] = [token["segment"]] * (token["end"] - token["start"])
     for token in own.iter_rows(named=True):
         if token["special"]:
             shares["marks"][token["position"]] = 1
             continue
         for place in range(token["start"], token["end"]):
-            owner = next((name for name, claims in classes.items() if claims(text, place, False)), "other")
+            owner = next((name for name, claims in classes.items() if claims(text, place, segments)), "other")
             shares[owner][token["position"]] += 1 / (token["end"] - token["start"])
     return shares

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from importlib.metadata import version
+from typing import Annotated, Any
 
 import typer
 
@@ -19,6 +20,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["--help", "-h"]},
 )
 app.command("measure")(measure.measure)
 app.command("check")(check.check)
@@ -31,7 +33,12 @@ app.command("new")(run.new)
 
 
 @app.callback(invoke_without_command=True)
-def _start(context: typer.Context) -> None:
+def _start(
+    context: typer.Context, tell: Annotated[bool, typer.Option("--version", help="Tell the version and stop.")] = False
+) -> None:
+    if tell:
+        print(f"attnscope {version('attnscope')}")  # noqa: T201
+        raise typer.Exit
     if context.invoked_subcommand is None:
         print(context.get_help())  # noqa: T201
 
@@ -42,13 +49,15 @@ def main() -> None:
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     try:
         code = typer.main.get_command(app).main(standalone_mode=False)
+        sys.stdout.flush()
     except AttnscopeError as error:
         code = _complain(str(error))
     except (typer.Abort, KeyboardInterrupt):
         code = _complain("stopped", 130)
     except UsageError as error:
         code = _complain(_usage(error))
-    except BrokenPipeError:
+    except BrokenPipeError:  # whoever reads has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     sys.exit(code or 0)
 
@@ -58,7 +67,7 @@ def _usage(error: Any) -> str:
     verb = context.command_path if context else "attnscope"
     possible = getattr(error, "possibilities", None)
     near = f"near: {', '.join(possible)}" if possible else "its arguments and options are told by --help"
-    what = error.format_message().split("\n")[0].rstrip(".")
+    what = error.format_message().split("\n")[0].partition(" (Possible")[0].rstrip(".")
     return f"{what} ({verb}): {near}; run '{verb} --help'"
 
 

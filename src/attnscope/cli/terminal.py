@@ -120,9 +120,9 @@ def show_card(lens: Lens, card: Card) -> None:
     for kind in dict.fromkeys(card.long.masks.values()):
         layers = [str(layer) for layer, each in sorted(card.long.masks.items()) if each == kind]
         table.add_row(f"mask: {kind}", "", f"layers {layers[0]}-{layers[-1]}" if len(layers) > 2 else ", ".join(layers))
-    for case, ratio in card.cost.items():
-        words = "noise: plain forward, again" if case == "plain, again" else f"cost, queries: {case}"
-        table.add_row(words, "", f"{ratio:.2f} of a plain forward")
+    for case, (ratio, least, most) in card.cost.items():
+        words = "plain forward again: noise" if case == "plain, again" else f"cost of queries {case}"
+        table.add_row(f"{words}, plain = 1", "", f"{ratio:.2f} ({least:.2f} to {most:.2f})")
     console.print(table)
 
 

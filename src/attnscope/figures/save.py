@@ -38,11 +38,11 @@ def save(chart: alt.TopLevelMixin, path: Path) -> None:
     partial = path.with_name(f".{path.stem}.partial{path.suffix}")
     try:
         if path.suffix.lower() == ".html":
-            chart.save(str(partial), inline=True)
+            chart.save(str(partial), format="html", inline=True)
         elif path.suffix.lower() == ".png":
-            chart.save(str(partial), scale_factor=SCALE)
+            chart.save(str(partial), format="png", scale_factor=SCALE)
         else:
-            chart.save(str(partial))
+            chart.save(str(partial), format="svg" if path.suffix.lower() == ".svg" else "pdf")
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)

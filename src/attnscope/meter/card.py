@@ -22,8 +22,8 @@ class Card:
 
     short: Parity
     long: Parity
-    cost: dict[str, float]
-    """Ratio of medians to a plain forward, by query group; `plain, again` is the noise of the machine."""
+    cost: dict[str, tuple[float, float, float]]
+    """By query group, of a plain forward: the median over rounds, and their least and most. `plain, again` is noise."""
 
 
 def evidence_card(meter: Meter, short: Parity, ids: Sequence[int], *, rounds: int) -> Card:
@@ -32,7 +32,7 @@ def evidence_card(meter: Meter, short: Parity, ids: Sequence[int], *, rounds: in
     return Card(short=short, long=long, cost=_cost(meter, short, ids, rounds))
 
 
-def _cost(meter: Meter, parity: Parity, ids: Sequence[int], rounds: int) -> dict[str, float]:
+def _cost(meter: Meter, parity: Parity, ids: Sequence[int], rounds: int) -> dict[str, tuple[float, float, float]]:
     """Interleaved, so that a machine that slows down slows all of them."""
     plain = _plain(meter, ids)
     cases: dict[str, Callable[[], Any]] = {
@@ -48,8 +48,12 @@ def _cost(meter: Meter, parity: Parity, ids: Sequence[int], rounds: int) -> dict
             run()
             if number:  # the first round warms up
                 times[case].append(time.perf_counter() - start)
-    base = statistics.median(times["plain"])
-    return {case: statistics.median(each) / base for case, each in times.items() if case != "plain"}
+    found = {}
+    for case, each in times.items():
+        if case != "plain":
+            ratios = [mine / base for mine, base in zip(each, times["plain"], strict=True)]
+            found[case] = (statistics.median(ratios), min(ratios), max(ratios))
+    return found
 
 
 def _plain(meter: Meter, ids: Sequence[int]) -> Callable[[], Any]:

@@ -31,6 +31,14 @@ def row_weights(queries: Sequence[str], real: Tensor, own: Sequence[Mapping[str,
             allowed=f"each group once: {', '.join(NAMED)} or names of your own",
             todo="name at least one",
         )
+    unused = [name for each in own or () for name in each if name not in queries]
+    if unused:
+        raise AttnscopeError(
+            f"rows are given for a group '{unused[0]}' that is not among the queries",
+            where="rows",
+            allowed=f"groups named in queries: {', '.join(queries)}",
+            todo="name it in queries too",
+        )
     weights = torch.zeros(len(real), len(queries), real.shape[1], dtype=torch.float32)
     for prompt, flags in enumerate(real.cpu()):
         places = flags.nonzero()[:, 0]

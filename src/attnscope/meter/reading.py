@@ -32,6 +32,10 @@ class Reading:
     """[layer, head, query group] in nats, of the gaze among keys; None unless it was asked for."""
     evidence: Mapping[str, Any]
 
+    def __repr__(self) -> str:
+        shape = " x ".join(map(str, self.received.shape))
+        return f"Reading({len(self.tokens)} tokens; received {shape}: layers, heads, {', '.join(self.queries)}, keys)"
+
     @property
     def row_sums(self) -> NDArray[np.float32]:
         """[layer, head, query group]: one, but for models whose rows leave a share to a sink."""

@@ -29,7 +29,11 @@ _NOT_IN_WEIGHTS = frozenset(
 
 def find_adapter(name: str, *, allow_pickle: bool) -> Path:
     """The folder of an adapter (a folder here or on the Hub), its weight file checked to be whole."""
-    source = find_source(name)
+    try:
+        source = find_source(name)
+    except AttnscopeError as error:
+        what = "an adapter is a folder or a Hub id (org/name)"
+        raise _refusal("there is no such adapter", name, what, "check the adapter's name") from error
     if source.kind == "hub":
         folder = hub.fetch_adapter(source.name, source.revision, allow_pickle=allow_pickle)
     elif source.kind == "folder" and source.path is not None:

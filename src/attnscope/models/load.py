@@ -56,6 +56,8 @@ class Loaded:
     dtype: str
     device: str
     files: tuple[Path, ...]
+    made_from: str | None
+    """The quantized file that the weights were made from, if they were."""
 
     @property
     def tokenizer(self) -> Any:
@@ -139,7 +141,14 @@ def load(
         dtype=str(model.dtype).removeprefix("torch."),
         device=str(model.device),
         files=files,
+        made_from=_made_from(source, path),
     )
+
+
+def _made_from(source: Source, path: Path) -> str | None:
+    if source.kind == "builtin":
+        return BUILTINS[source.name].member.rpartition("/")[2]
+    return path.name if path.is_file() else None
 
 
 def _on_this_machine(source: Source, *, code: bool) -> Path:

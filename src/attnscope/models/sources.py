@@ -51,7 +51,7 @@ def _named(name: str, revision: str | None) -> Source:
             "this file is not a model by itself",
             where=name,
             allowed="a model is a folder (config.json, tokenizer, safetensors) or a .gguf file",
-            todo=f"name the folder instead: {path.parent}",
+            todo=f"name the folder instead: {path.absolute().parent}",
         )
     if _looks_like_a_path(name):
         parent = path.parent
