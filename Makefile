@@ -8,11 +8,11 @@ environment:
 	@scripts/environment
 
 demo: environment
-	@mkdir -p demo
-	@echo "==> measuring where SmolLM2-135M-Instruct looks in examples/block.txt (the model is fetched the first time)"
-	@$(RUN)/attnscope measure --file examples/block.txt --queries last,all --layers 0,5,10,15,17,20,25,29 \
-		--class 'hash=#' --class 'star=*' --class 'dot=.' --picture demo/block.png
-	@echo "==> done: open $(CURDIR)/demo/block.png"
+	@echo "==> 1 of 2: where SmolLM2-135M-Instruct looks in ASCII puzzles (the model is fetched the first time)"
+	@$(RUN)/attnscope run symbols --out demo/symbols
+	@echo "==> 2 of 2: what filler before a question does to one head"
+	@$(RUN)/attnscope run filler --out demo/filler
+	@echo "==> done; the first study's report is beside this one: $(CURDIR)/demo/filler/report.html"
 
 test: environment lint
 	@echo "==> tests"

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from attnscope.study.file import parse_study
 from tests.cli.conftest import Run
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,15 +30,32 @@ def test_the_readmes_python_runs() -> None:
     assert names["reading"].received.shape[:3] == (2, 9, 2)
 
 
+def test_the_readmes_study_file_is_a_study() -> None:
+    (text,) = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
+    study = parse_study(text, "README.md")
+    assert study.figures[0].panels
+
+
+def test_the_published_readings_are_drawn_as_their_page_says(run: Run, tmp_path: Path) -> None:
+    made = runpy.run_path(str(ROOT / "scripts" / "readings.py"))["symbols"]()
+    assert (ROOT / "reference" / "symbols.csv").read_text() == made.write_csv()
+    words = ["figure", "bars", ROOT / "reference" / "symbols.csv", "-o", tmp_path / "published.svg"]
+    assert run(*words, "--y", "Total Attention (Sum)").code == 0
+    assert "Qwen-Phys" in (tmp_path / "published.svg").read_text()
+
+
 def test_the_readmes_commands_run(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("prompt.txt").write_text("Move ## to **", encoding="utf-8")
+    Path("examples").mkdir()
+    Path("examples/block.txt").write_text((ROOT / "examples" / "block.txt").read_text(encoding="utf-8"))
     lines = [line for line in README.splitlines() if line.startswith("attnscope ")]
-    assert len(lines) == 4
+    assert len(lines) == 11
     for line in lines:
         words = shlex.split(line, comments=True)[1:]
         if words[0] == "check":
             words += ["--tokens", "16"]
+        if words[0] in ("run", "tokens"):
+            words += ["--limit", "2"]
         done = run(*words)
         assert done.code == 0, (line, done.err)
         assert done.out

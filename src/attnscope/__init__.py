@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 from attnscope.errors import AttnscopeError
 
 if TYPE_CHECKING:
+    from attnscope.analysis.run import Run
     from attnscope.lens import Lens, load
     from attnscope.meter.reading import Reading
+    from attnscope.studies import run_study
 
-__all__ = ["AttnscopeError", "Lens", "Reading", "load"]
+__all__ = ["AttnscopeError", "Lens", "Reading", "Run", "load", "run_study"]
 __version__ = version("attnscope")
 
 
@@ -31,4 +33,12 @@ def __getattr__(name: str) -> Any:
         from attnscope.meter.reading import Reading
 
         return Reading
+    if name == "Run":
+        from attnscope.analysis.run import Run
+
+        return Run
+    if name == "run_study":
+        from attnscope.studies import run_study
+
+        return run_study
     raise AttributeError(f"module 'attnscope' has no attribute '{name}'")
