@@ -102,23 +102,36 @@ def _show(console: Console, order: Order, cell: Cell) -> None:
 
 
 def show_estimate(order: Order) -> None:
-    """What a run would take, from the tokens alone; the time by a forward of a few of them would need the model."""
-    from attnscope.runs.audit import audits, estimated_bytes
+    """What a run would take: cells and tokens counted, time and disk estimated."""
+    from attnscope.meter.speed import multiplications_per_second
+    from attnscope.runs.audit import audits, estimated_bytes, estimated_seconds
 
     console = Console()
+    speed = multiplications_per_second()
     table = Table(title="what a run would take", title_justify="left")
-    for column in ("model", "cells", "dropped", "tokens", "disk, at most"):
+    for column in ("model", "cells", "dropped", "tokens", "time, about", "disk, at most"):
         table.add_column(column, justify="left" if column == "model" else "right")
     for audit in audits(order):
-        size = estimated_bytes(order, audit)
+        seconds = estimated_seconds(audit, speed)
         table.add_row(
             audit.part.label,
             str(len(audit.cells)),
             str(len(audit.dropped)),
             f"{sum(len(cell.tokens) for cell in audit.cells):,}",
-            f"{size / 1e6:,.0f} MB",
+            "unknown before its weights are here" if seconds is None else _time(seconds),
+            f"{estimated_bytes(order, audit) / 1e6:,.0f} MB",
         )
     console.print(table)
+
+
+def _time(seconds: float) -> str:
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 120
+        else f"{seconds / 60:.0f} min"
+        if seconds < 7200
+        else f"{seconds / 3600:.1f} h"
+    )
 
 
 def _range(values: Sequence[int]) -> str:

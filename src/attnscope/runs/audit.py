@@ -8,11 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnscope.models.load import Description, look_up
+from attnscope.models.weights import folder_weights, gguf_weights
 from attnscope.runs.cells import Cell, CellMaker, Dropped, chosen_layers
 from attnscope.runs.perform import Order
 from attnscope.study.classes import OTHER, membership
 from attnscope.study.parts import ModelPart
 from attnscope.study.segments import INSERTED
+
+OVERHEAD = 2.2  # of a run over its matrix products: attention, norms, pads, tables
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,17 @@ def class_counts(cell: Cell, rules: dict[str, str]) -> dict[str, float]:
 
 def segment_counts(cell: Cell) -> dict[str, int]:
     return dict(Counter(cell.segments))
+
+
+def estimated_seconds(audit: Audit, speed: float) -> float | None:
+    """By the multiply-adds of the forward; None where the weights are not on this machine yet."""
+    path, config = audit.found.path, audit.found.config.get_text_config()
+    if audit.found.source.kind == "hub":
+        return None
+    weights = gguf_weights(path) if path.is_file() else folder_weights(path, allow_pickle=True)
+    table = int(getattr(config, "vocab_size", 0)) * int(getattr(config, "hidden_size", 0))  # looked up, not multiplied
+    tokens = sum(len(cell.tokens) for cell in audit.cells)
+    return OVERHEAD * (weights.values - table) * tokens / speed
 
 
 def estimated_bytes(order: Order, audit: Audit) -> int:

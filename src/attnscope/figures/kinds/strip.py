@@ -82,7 +82,7 @@ def placed(part: pl.DataFrame) -> pl.DataFrame:
         column += len(shown)
         if breaks:
             line, column = line + 1, 0
-    return pl.DataFrame(rows)
+    return pl.DataFrame(rows, schema_overrides={"segment": pl.String})
 
 
 def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:

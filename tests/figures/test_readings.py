@@ -1,0 +1,133 @@
+"""What is said of a chart is true of its numbers, and not said where it is false."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from attnscope.figures.kind import Look, kinds
+from attnscope.figures.kinds import strip
+from attnscope.figures.write import draw_table, plain, write_figure
+
+LOOK = Look(title="T", y="share", caption="C.")
+
+
+def lines(one: list[float], two: list[float], *, inserted: tuple[int, ...] = (), rank: int | None = None) -> str:
+    rows = [
+        {"panel": "P", "form": "full", "series": name, "position": place, "attention": value}
+        | {"inserted": place in inserted and name == "two", "rank": rank, "of": 9 if rank else None}
+        for name, values in (("one", one), ("two", two))
+        for place, value in enumerate(values)
+    ]
+    return draw_table("lines", pl.DataFrame(rows, infer_schema_length=None), "t.csv", LOOK).reading
+
+
+def test_lines_tell_their_peaks_and_where_they_part() -> None:
+    told = lines([0.1, 0.5, 0.2], [0.1, 0.1, 0.3])
+    assert "P, full, one**: highest 0.5000 at position 1, 0.2000 at position 2 and 0.1000 at position 0" in told
+    assert (
+        "furthest apart at position 1, where one is above two by 0.4000; one is above two at 1 of 3 positions" in told
+    )
+    assert "The largest peak is 0.5000, at P, one." in told
+    other = lines([0.1, 0.1, 0.3], [0.1, 0.5, 0.2])
+    assert (
+        "furthest apart at position 1, where two is above one by 0.4000; one is above two at 1 of 3 positions" in other
+    )
+
+
+def test_lines_that_are_equal_are_said_to_be() -> None:
+    told = lines([0.1, 0.2], [0.1, 0.2])
+    assert "one and two are equal at all 2 positions they share" in told
+    assert "furthest apart" not in told
+    assert "largest peak" not in told
+
+
+def test_inserted_tokens_are_compared_with_the_others() -> None:
+    assert "(positions 1 to 2) receive 0.1500 each on average, less than the others (0.4000)" in lines(
+        [0.1] * 4, [0.4, 0.1, 0.2, 0.4], inserted=(1, 2)
+    )
+    assert "receive 0.5000 each on average, more than the others (0.1000)" in lines(
+        [0.1] * 2, [0.1, 0.5], inserted=(1,)
+    )
+    assert "inserted tokens" not in lines([0.1] * 2, [0.1, 0.5])
+
+
+def test_a_heads_rank_is_told_where_it_is_known() -> None:
+    assert "this head is number 4 of the 9 measured" in lines([0.1], [0.2], rank=4)
+    assert "this head is number" not in lines([0.1], [0.2])
+
+
+def heatmap(values: list[list[float]]) -> str:
+    rows = [
+        {"panel": "P", "layer": layer, "head": head, "value": value}
+        for layer, heads in enumerate(values)
+        for head, value in enumerate(heads)
+    ]
+    return draw_table("heatmap", pl.DataFrame(rows), "t.csv", LOOK).reading
+
+
+def test_a_map_tells_its_extremes_its_mean_and_its_signs() -> None:
+    told = heatmap([[0.1, -0.2], [0.4, 0.3]])
+    assert "highest layer 1 head 0 0.4000, layer 1 head 1 0.3000" in told
+    assert "lowest layer 0 head 1 -0.2000" in told
+    assert "the mean over 4 heads is 0.1500" in told
+    assert "3 of 4 heads are above zero" in told
+    assert "the largest mean of a layer is 0.3500, at layer 1" in told
+    assert "above zero" not in heatmap([[0.1, 0.2]])
+    assert "mean of a layer" not in heatmap([[0.1, 0.2], [0.2, 0.1]])
+
+
+def test_a_strip_tells_its_highest_tokens_and_segment() -> None:
+    rows = [("P", 0, "a", 0.1, "x"), ("P", 1, " b\n", 0.6, "y"), ("P", 2, "c", 0.3, "y")]
+    names = ["panel", "position", "token", "attention", "segment"]
+    told = draw_table("strip", pl.DataFrame(rows, schema=names, orient="row"), "t.csv", LOOK).reading
+    assert r"highest ' b\n' at 1 0.6000, 'c' at 2 0.3000 and 'a' at 0 0.1000" in told
+    assert "the largest mean of a segment's tokens is 0.4500, at segment y" in told
+
+
+def test_a_strip_breaks_lines_where_the_text_does_and_where_it_is_full() -> None:
+    tokens = ["a\n", "b", "x" * 80, "y" * 20, "z" * 500]
+    part = pl.DataFrame({"position": range(5), "token": tokens, "attention": [0.1] * 5, "segment": ["s"] * 5})
+    made = strip.placed(part)
+    assert made["line"].to_list() == [0, 1, 1, 2, 3]
+    assert (made["right"] <= strip.COLUMNS).all()
+
+
+TABLES: dict[str, list[dict[str, Any]]] = {
+    "bars": [{"group": "Layer 0", "bar": "m", "token_class": "c", "mass": 0.5}],
+    "lines": [{"panel": "P", "form": "full", "series": "s", "position": 0, "attention": 0.5}],
+    "heatmap": [{"panel": "P", "layer": 0, "head": 0, "value": 0.5}],
+    "strip": [{"panel": "P", "position": 0, "token": "a", "attention": 0.5}],
+}
+
+
+@pytest.mark.parametrize("kind", sorted(kinds()))
+def test_the_least_table_of_each_kind_is_drawn_in_every_format_even_with_hostile_text(
+    kind: str, tmp_path: Path
+) -> None:
+    hostile = "</script><script>alert(1)</script>"
+    rows = [{key: hostile if isinstance(value, str) else value for key, value in row.items()} for row in TABLES[kind]]
+    figure = draw_table(kind, pl.DataFrame(rows), "t.csv", Look(title=hostile, y=hostile, caption=hostile))
+    for path in write_figure(figure, tmp_path):
+        assert path.stat().st_size > 50
+    svg = (tmp_path / "t.svg").read_text()
+    assert "<script" not in svg
+    assert plain(figure.reading).replace("&", "&amp;").split(" ")[-1]
+    assert json.loads((tmp_path / "t.vl.json").read_text())["description"].startswith("</script>")
+
+
+def test_a_table_without_a_column_is_refused_with_what_is_needed() -> None:
+    from attnscope.errors import AttnscopeError
+
+    with pytest.raises(AttnscopeError, match=r"no column 'mass'.*near: mas.*needs group, bar, token_class, mass"):
+        draw_table(
+            "bars", pl.DataFrame({"group": ["a"], "bar": ["b"], "token_class": ["c"], "mas": [1]}), "t.csv", LOOK
+        )
+    with pytest.raises(AttnscopeError, match="can't be read as"):
+        draw_table("bars", pl.DataFrame(TABLES["bars"]).with_columns(mass=pl.lit("much")), "t.csv", LOOK)
+    with pytest.raises(AttnscopeError, match="near: bars"):
+        draw_table("bar", pl.DataFrame(TABLES["bars"]), "t.csv", LOOK)
