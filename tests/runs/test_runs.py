@@ -144,8 +144,6 @@ def test_ctrl_c_says_how_to_go_on(study_file: Path, tmp_path: Path) -> None:
         time.sleep(0.005)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
-    if process.returncode == 0:
-        pytest.skip("it was finished before the signal")  # the test of kills covers the rest
     assert process.returncode == 130
     assert b"Go on with: attnscope run" in errors
     assert b"Traceback" not in errors
