@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from attnscope.errors import AttnscopeError
 from attnscope.models.load import look_up
 from attnscope.models.wording import Wording
 from attnscope.study.alignment import align, carry_over
@@ -53,7 +54,10 @@ def text_of(before: str, inserted: str, after: str) -> Text:
 
 
 def tokens_of(wording: Wording, text: Text) -> list[Token]:
-    return wording.tokenize(text.text) if text.text else []
+    try:
+        return wording.tokenize(text.text)
+    except AttnscopeError:  # no text, or only characters that this vocabulary has no bytes for
+        return []
 
 
 @settings(deadline=None, max_examples=150)

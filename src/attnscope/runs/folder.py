@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -137,6 +136,3 @@ class RunFolder:
         for path in (self.path / CELLS).glob("*.safetensors"):
             if path.stem not in keys:
                 path.unlink()
-
-    def free_bytes(self) -> int:
-        return shutil.disk_usage(self.path).free

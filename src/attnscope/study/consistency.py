@@ -12,7 +12,6 @@ from attnscope.study.parts import FigurePart, PromptsPart, Study
 from attnscope.study.segments import ANSWER, INSERTED, TEMPLATE
 
 RESERVED = (TEMPLATE, INSERTED, ANSWER)
-NAMED_GROUPS = ("last", "all", ANSWER)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
@@ -11,8 +10,6 @@ from pydantic_core import PydanticCustomError
 from attnscope.errors import near
 from attnscope.study.conditions import sources
 from attnscope.study.conditions.source import Source
-
-NAME = re.compile(r"[\w.+-]+( [\w.+-]+)*")
 
 
 class Part(BaseModel):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from attnscope.study.tokens import Token
 
-TEMPLATE, INSERTED, ANSWER, SYSTEM = "template", "inserted", "answer", "system"
+TEMPLATE, INSERTED, ANSWER = "template", "inserted", "answer"
 
 
 @dataclass(frozen=True)

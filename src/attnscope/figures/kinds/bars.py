@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from itertools import combinations, pairwise
 
@@ -139,16 +140,12 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.FacetChart:
         .facet(column=alt.Column("group:N", sort=groups, title=None, header=alt.Header(labelFontWeight="bold")))
         .properties(
             title=alt.Title(
-                seen.title, subtitle=_wrapped(seen.caption, max(60, (width + 20) * len(groups) // 6)), anchor="start"
+                seen.title,
+                subtitle=textwrap.wrap(seen.caption, max(60, (width + 20) * len(groups) // 6)),
+                anchor="start",
             )
         )
     )
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    import textwrap
-
-    return textwrap.wrap(text, width)
 
 
 def read(made: pl.DataFrame, seen: Look) -> str:
