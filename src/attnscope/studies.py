@@ -9,9 +9,7 @@ from pathlib import Path
 from attnscope.analysis.run import Run
 from attnscope.errors import AttnscopeError, near
 from attnscope.figures.kind import find_kind
-from attnscope.figures.selection import present
-from attnscope.figures.write import Figure, make_figure, write_figure
-from attnscope.report.page import write_report
+from attnscope.report.write import report_run
 from attnscope.runs.folder import RunFolder
 from attnscope.runs.perform import Order, Outcome, Silent, Watcher, perform
 from attnscope.study.file import find_study, read_study
@@ -67,17 +65,6 @@ def perform_order(order: Order, folder: Path, watcher: Watcher | None = None) ->
 
 def default_folder(name: str) -> Path:
     return RUNS / (Path(name).stem if name.endswith((".yaml", ".yml")) else name)
-
-
-def report_run(path: Path | str, *, command: str | None = None) -> tuple[Path, list[Figure]]:
-    """Draw a run's figures and write its report anew, from its files alone."""
-    run = Run(path)
-    parts = [present(run, part) for part in run.study.figures]
-    figures = [make_figure(run, part) for part in parts if part is not None]
-    for figure in figures:
-        write_figure(figure, run.path / "figures")
-    again = command or f"attnscope run {run.path / 'study.yaml'} --out {run.path}"
-    return write_report(run, figures, again), figures
 
 
 def _picked(study: Study, labels: Sequence[str]) -> Study:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import attnscope
 from attnscope.errors import AttnscopeError
+from attnscope.runs import batches as batches_module
 from attnscope.runs.batches import PADDING, Budget, batches
 from attnscope.runs.tables import TABLES
 from attnscope.studies import order_study, perform_order, run_study
@@ -99,20 +100,37 @@ def test_another_models_weights_under_the_same_name_are_measured_anew(tmp_path: 
     assert not first.equals(second.table("received").collect())
 
 
+SMALL_BATCHES = {"cpu": 200}
+
+
 def perform_elsewhere(study: str, out: str) -> None:
     os.setsid()
+    batches_module.ENOUGH.update(SMALL_BATCHES)
     perform_order(order_study(study), Path(out))
 
 
-def test_a_run_killed_at_any_moment_goes_on_to_the_same_tables(study_file: Path, tmp_path: Path) -> None:
+def with_more_prompts(study_file: Path, count: int) -> None:
+    """Prompts of many lengths, so that a batch holds several and what is left of one could be batched otherwise."""
+    line = '    - {{intro: "Look.", question: "{}?"}}\n'
+    more = "".join(
+        line.format(" ".join(f"Is {number} more" for number in range(each % 7 + 1))) for each in range(count)
+    )
+    study_file.write_text(study_file.read_text().replace("  items:\n", f"  items:\n{more}"))
+
+
+def test_a_run_killed_at_any_moment_goes_on_to_the_same_tables(
+    study_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_more_prompts(study_file, 12)
+    monkeypatch.setitem(batches_module.ENOUGH, "cpu", SMALL_BATCHES["cpu"])
     whole = tmp_path / "whole"
     perform_order(order_study(str(study_file)), whole)
     out = tmp_path / "killed"
     processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["attnscope.studies"])
+    processes.set_forkserver_preload(["attnscope.studies", "transformers.models.llama.modeling_llama"])
     chance = random.Random(0)  # noqa: S311
     kills, files = 0, 0
-    for _ in range(16):
+    for _ in range(10):
         process = processes.Process(target=perform_elsewhere, args=(str(study_file), str(out)))
         process.start()
         files += chance.randint(1, 6)  # how many there may be before it is killed

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from attnscope.errors import AttnscopeError
 from attnscope.models.load import look_up
 from attnscope.models.wording import Wording
-from attnscope.study.alignment import align, carry_over
+from attnscope.study.alignment import Places, align, carry_over
 from attnscope.study.classes import membership
 from attnscope.study.layout import lay_out
 from attnscope.study.segments import INSERTED, Piece, Text, segments_of
@@ -115,18 +117,43 @@ def test_shares_of_classes_by_segment_add_up_and_count_characters(
     assert len(segments_of(tokens, text.spans)) == len(tokens)
 
 
-@given(st.lists(st.integers(1, 4), min_size=1, max_size=12), st.lists(st.integers(1, 4), min_size=1, max_size=12))
-def test_values_carried_over_to_another_tokenizer_keep_their_sum_on_the_same_characters(
-    ones: list[int], twos: list[int]
-) -> None:
-    def cut(lengths: list[int], end: int) -> list[tuple[str, int, int]]:
-        ends = [min(end, place) for place in np.cumsum(lengths).tolist()]
-        spans = [("q", start, stop) for start, stop in zip([0, *ends[:-1]], ends, strict=True) if stop > start]
-        return [*spans, *([("q", ends[-1], end)] if ends[-1] < end else [])]
+def cut(text: Text, lengths: list[int]) -> Places:
+    """Tokens of these lengths over a text, and a last one for the rest."""
+    ends = sorted({min(len(text.text), int(end)) for end in np.cumsum(lengths)} | {len(text.text)})
+    return np.array([(start, end) for start, end in pairwise([0, *ends]) if end > start]).reshape(-1, 2)
 
-    tokens, onto = cut(ones, 20), cut(twos, 20)
-    values = np.random.default_rng(0).random((2, len(tokens)))
-    carried = carry_over(tokens, values, onto)
-    np.testing.assert_allclose(carried.sum(-1), values.sum(-1))
-    np.testing.assert_allclose(carry_over(tokens, values, tokens), values)
-    assert carry_over(tokens, values, [("other", 0, 20)]).sum() == 0
+
+CUTS = st.lists(st.integers(1, 5), min_size=1, max_size=12)
+
+
+@given(ones=CUTS, twos=CUTS, question=TEXTS, hint=TEXTS, twice=st.booleans())
+def test_what_is_carried_over_to_another_tokenizer_stays_on_its_characters(
+    ones: list[int], twos: list[int], question: str, hint: str, twice: bool
+) -> None:
+    here = lay_out([(None, [Piece("template", "<<"), Piece("q", question), Piece("h", hint)])], None)
+    there = lay_out([(None, [Piece("h", hint), Piece("template", " "), Piece("q", question)])], None)
+    tokens, onto = cut(here, ones), cut(there, twos)
+    if twice:  # characters that are several tokens, as bytes are
+        onto = np.repeat(onto, 2, axis=0)
+    matrix, covered = carry_over(tokens, here, onto, there)
+    dense = matrix.toarray()
+    assert (dense >= 0).all()
+    in_both = [sum(place >= len("<<") for place in range(start, end)) / (end - start) for start, end in tokens]
+    np.testing.assert_allclose(dense.sum(1), in_both)
+    blank = len(hint)  # the place of the other template's character
+    assert covered.tolist() == [not start <= blank < end for start, end in onto]
+    same, all_there = carry_over(tokens, here, tokens, here)
+    whole = np.array([start >= len("<<") for start, _ in tokens], dtype=bool)
+    np.testing.assert_allclose(same.toarray()[whole], np.eye(len(tokens))[whole])
+    assert all_there.tolist() == whole.tolist()
+
+
+def test_a_segment_that_a_template_trims_is_matched_where_it_stands() -> None:
+    here = lay_out([(None, [Piece("q", "  abc ")])], None)
+    there = lay_out([(None, [Piece("q", "abc")])], None)
+    tokens, onto = np.array([(0, 3), (3, 6)]), np.array([(0, 1), (1, 3)])
+    matrix, covered = carry_over(tokens, here, onto, there)
+    np.testing.assert_allclose(matrix.toarray(), [[1 / 3, 0], [0, 2 / 3]])
+    assert covered.all()
+    assert carry_over(tokens, here, onto, lay_out([(None, [Piece("q", "xyz")])], None))[0].sum() == 0
+    assert carry_over(tokens, here, onto, lay_out([(None, [Piece("other", "abc")])], None))[0].sum() == 0

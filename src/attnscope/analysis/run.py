@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -71,31 +70,3 @@ class Run:
     def depth(self, model: str) -> int:
         """How many layers the model has, measured or not."""
         return len(self.manifest["models"][model]["heads_by_layer"])
-
-    def received(
-        self, queries: str, *, model: str, layers: Sequence[int], heads: Sequence[int], conditions: Sequence[str]
-    ) -> pl.DataFrame:
-        """One row a key: condition, prompt, layer, head, position, received, seen (share of queries that see it)."""
-        wanted = (
-            (pl.col("model") == model) & (pl.col("queries") == queries) & pl.col("condition").is_in(list(conditions))
-        )
-        rows = self.table("received").filter(
-            wanted, pl.col("layer").is_in(list(layers)), pl.col("head").is_in(list(heads))
-        )
-        views = self.table("views").filter(wanted).drop("model", "queries", "uniform")
-        by_head = views.select(pl.col("head").is_not_null().any()).collect().item()
-        on = ["condition", "prompt", "view", *(["head"] if by_head else [])]
-        joined = rows.join(views if by_head else views.drop("head"), on=on, how="left").select(
-            "condition",
-            "prompt",
-            "layer",
-            "head",
-            pl.int_ranges(0, pl.col("received").list.len()).alias("position"),
-            "received",
-            "seen",
-        )
-        return (
-            joined.explode("position", "received", "seen")
-            .sort("condition", "prompt", "layer", "head", "position")
-            .collect()
-        )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 from scipy import stats
 
 CONFIDENCE = 0.95
@@ -16,9 +18,48 @@ def mean_over_prompts(frame: pl.DataFrame, by: Sequence[str], value: str) -> pl.
     found = frame.group_by(list(by), maintain_order=True).agg(
         pl.col(value).mean().alias(value), pl.col(value).std().alias("deviation"), pl.len().alias("n")
     )
-    factor = {n: float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)) / n**0.5 for n in set(found["n"]) if n > 1}
+    factor = {n: float(half_width(n)) for n in set(found["n"]) if n > 1}
     half = pl.col("deviation") * pl.col("n").replace_strict(factor, default=None, return_dtype=pl.Float64)
     return found.with_columns(low=pl.col(value) - half, high=pl.col(value) + half).drop("deviation")
+
+
+def half_width(n: NDArray[np.float64] | int) -> NDArray[np.float64]:
+    """Of the interval of a mean over n, in standard deviations; NaN where there is one or none."""
+    count = np.asarray(n, dtype=np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found: NDArray[np.float64] = np.where(
+            count > 1, stats.t.ppf((1 + CONFIDENCE) / 2, count - 1) / count**0.5, np.nan
+        )
+    return found
+
+
+class Running:
+    """Means and deviations over prompts of arrays (..., positions), one prompt after the other (Welford's way)."""
+
+    def __init__(self) -> None:
+        self.n = self.mean = self._squares = np.zeros(0)
+
+    def add(self, values: NDArray[np.float64]) -> None:
+        """NaN: the prompt has no such position."""
+        if self.n.shape[:-1] != values.shape[:-1]:
+            self.n = self.mean = self._squares = np.zeros((*values.shape[:-1], 0))
+        more = values.shape[-1] - self.n.shape[-1]
+        if more > 0:
+            wider = [(0, 0)] * (values.ndim - 1) + [(0, more)]
+            self.n, self.mean, self._squares = (np.pad(each, wider) for each in (self.n, self.mean, self._squares))
+        there = ~np.isnan(values)
+        reach = np.s_[..., : values.shape[-1]]
+        self.n[reach] += there
+        away = np.where(there, values - self.mean[reach], 0)
+        self.mean[reach] += away / np.maximum(1, self.n[reach])
+        self._squares[reach] += away * np.where(there, values - self.mean[reach], 0)
+
+    @property
+    def half(self) -> NDArray[np.float64]:
+        """Half the interval of each mean; NaN where one prompt or none is there."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            found: NDArray[np.float64] = half_width(self.n) * np.sqrt(self._squares / (self.n - 1))
+        return found
 
 
 def extent(values: pl.Series) -> tuple[float, float]:

@@ -13,7 +13,7 @@ from attnscope.cli import options
 from attnscope.errors import AttnscopeError
 
 if TYPE_CHECKING:
-    from attnscope.figures.write import Figure
+    from attnscope.report.write import Reported
     from attnscope.runs.perform import Order, Outcome
 
 StudyName = Annotated[str, typer.Argument(help="A bundled study (symbols, filler, filler-vs-sentence, ...) or a file.")]
@@ -58,7 +58,8 @@ def run(
 
 def _perform(order: Order, folder: Path, command: str) -> None:
     from attnscope.cli.progress import Bar
-    from attnscope.studies import perform_order, report_run
+    from attnscope.report.write import report_run
+    from attnscope.studies import perform_order
 
     with Bar() as bar:
         try:
@@ -70,11 +71,10 @@ def _perform(order: Order, folder: Path, command: str) -> None:
         print(f"nothing to do: {folder} is finished and the study has not changed ({outcome.kept} cells)")  # noqa: T201
         print(f"report: {folder / 'report.html'}")  # noqa: T201
         return
-    report, figures = report_run(folder, command=command)
-    _summarise(outcome, figures, report)
+    _summarise(outcome, report_run(folder, command=command))
 
 
-def _summarise(outcome: Outcome, figures: list[Figure], report: Path) -> None:
+def _summarise(outcome: Outcome, made: Reported) -> None:
     speed = f", {outcome.tokens / outcome.seconds:,.0f} tokens a second" if outcome.measured and outcome.seconds else ""
     kept = f", {outcome.kept} were there already" if outcome.kept else ""
     print(f"measured {outcome.measured} cells ({outcome.tokens:,} tokens){kept} in {outcome.seconds:.0f} s{speed}")  # noqa: T201
@@ -84,17 +84,24 @@ def _summarise(outcome: Outcome, figures: list[Figure], report: Path) -> None:
             print(f"  {each.model}, {each.condition}, prompt {each.prompt}: {each.reason}")  # noqa: T201
         if len(outcome.dropped) > 5:
             print(f"  and {len(outcome.dropped) - 5} more, in the manifest")  # noqa: T201
-    for figure in figures:
-        print(f"figure {figure.name}: {report.parent / 'figures' / figure.name}.{{svg,png,pdf,vl.json,csv,md}}")  # noqa: T201
-    print(f"report: {report}")  # noqa: T201
+    for figure in made.figures:
+        print(f"figure {figure.name}: {made.page.parent / 'figures' / figure.name}.{{svg,png,pdf,vl.json,csv,md}}")  # noqa: T201
+    _tell_undrawn(made)
+    print(f"report: {made.page}")  # noqa: T201
+
+
+def _tell_undrawn(made: Reported) -> None:
+    for name, reason in made.undrawn.items():
+        print(f"figure {name} is not drawn: {reason}")  # noqa: T201
 
 
 def report(run: Annotated[Path, typer.Argument(help="A run's folder.")]) -> None:
     """Draw a run's figures and write its report again; no model is loaded."""
-    from attnscope.studies import report_run
+    from attnscope.report.write import report_run
 
-    path, figures = report_run(run)
-    print(f"{len(figures)} figures; report: {path}")  # noqa: T201
+    made = report_run(run)
+    _tell_undrawn(made)
+    print(f"{len(made.figures)} figures; report: {made.page}")  # noqa: T201
 
 
 def new(file: Annotated[Path, typer.Argument(help="The study file to write.")]) -> None:

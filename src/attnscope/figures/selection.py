@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from attnscope.analysis.run import Run
 from attnscope.errors import AttnscopeError
 from attnscope.study.classes import OTHER
-from attnscope.study.parts import DepthsPart, FigurePart, layer_at
+from attnscope.study.parts import DepthsPart, FigurePart, HeadPart, PanelPart, layer_at
 
 PALETTE = ("#b2182b", "#4393c3", "#bdbdbd", "#1b7837", "#762a83", "#e08214", "#35978f", "#8c510a")
 LINES = ("#1f77b4", "#ff7f0e", "#2ca02c", "#9467bd", "#8c564b", "#17becf")
@@ -15,11 +15,15 @@ LINES = ("#1f77b4", "#ff7f0e", "#2ca02c", "#9467bd", "#8c564b", "#17becf")
 
 def present(run: Run, part: FigurePart) -> FigurePart | None:
     """The figure without models and conditions that the run has not; None if nothing would be left to show."""
-    panels = None if part.panels is None else [panel for panel in part.panels if panel.model in run.models]
+    panels = part.panels and [_present(run, panel) for panel in part.panels if panel.model in run.models]
     differing = part.difference is None or all(name in (*run.models, *run.conditions) for name in part.difference)
     if not models(run, part) or not conditions(run, part) or panels == [] or not differing:
         return None
     return part.model_copy(update={"panels": panels})
+
+
+def _present(run: Run, panel: PanelPart) -> PanelPart:
+    return panel.model_copy(update={"also": [each for each in panel.also if each.model in run.models]})
 
 
 def models(run: Run, part: FigurePart) -> list[str]:
@@ -88,10 +92,10 @@ def group_words(group: str) -> str:
     return {"last": "the last token", "all": "every token"}.get(group, f"the tokens of {group}")
 
 
-def panel_place(run: Run, part: FigurePart, model: str, layer: int, head: int) -> tuple[int, int]:
-    """A panel's layer and head in data's numbering."""
-    place = _measured("layer", [layer - part.number_from], run.layers(model), model, part)
-    return place[0], _measured("head", [head - part.number_from], run.heads(model), model, part)[0]
+def place_of(run: Run, part: FigurePart, head: HeadPart) -> tuple[int, int]:
+    """A head's layer and number as data has them."""
+    layers = _measured("layer", [head.layer - part.number_from], run.layers(head.model), head.model, part)
+    return layers[0], _measured("head", [head.head - part.number_from], run.heads(head.model), head.model, part)[0]
 
 
 def _measured(what: str, wanted: Sequence[int], measured: Sequence[int], model: str, part: FigurePart) -> list[int]:

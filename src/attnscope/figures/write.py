@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ class Figure:
     chart: alt.TopLevelMixin
     reading: str
 
-    @property
+    @cached_property
     def description(self) -> dict[str, Any]:
         """The chart as data (Vega-Lite), with its reading as alternative text."""
         made: dict[str, Any] = self.chart.to_dict()

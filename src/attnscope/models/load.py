@@ -36,6 +36,8 @@ class Description:
     config: Any
     facts: Architecture
     wording: Wording
+    device: torch.device
+    adapter: Path | None
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,21 @@ class Loaded:
         return {file.name: recorded[file.parent].get(file.name) or sha256(file) for file in self.files}
 
 
-def look_up(name: str, *, revision: str | None = None, trust_remote_code: bool = False) -> Description:
-    """A model's configuration and tokenizer alone; of a built-in model, the whole is fetched once."""
+def look_up(
+    name: str,
+    *,
+    adapter: str | None = None,
+    revision: str | None = None,
+    device: str | None = None,
+    device_map: str | dict[str, Any] | None = None,
+    trust_remote_code: bool = False,
+    allow_pickle: bool = False,
+) -> Description:
+    """A model's configuration and tokenizer alone; of a built-in model, the whole is fetched once.
+
+    Refuses all that can be refused without its weights.
+    """
+    target = _device(device, device_map)
     source = find_source(name, revision)
     path = _on_this_machine(source, code=trust_remote_code)
     with shortage_explained(name):
@@ -80,7 +95,8 @@ def look_up(name: str, *, revision: str | None = None, trust_remote_code: bool =
         config = read_config(path, trust_remote_code=trust_remote_code)
         facts = describe(config, name)
         wording = Wording(read_tokenizer(path, trust_remote_code=trust_remote_code), name)
-        return Description(name, source, path, config, facts, wording)
+        adapter_folder = find_adapter(adapter, allow_pickle=allow_pickle) if adapter else None
+        return Description(name, source, path, config, facts, wording, target, adapter_folder)
 
 
 def load(
@@ -100,13 +116,20 @@ def load(
     checkpoint's own. device: a CUDA device if there is one, else Apple's, else the CPU. device_map: spread a model
     over devices, as transformers does. Code and pickled weights that come with a model are refused unless allowed.
     """
-    target = _device(device, device_map)
     _known_dtype(dtype)
-    found = look_up(name, revision=revision, trust_remote_code=trust_remote_code)
+    found = look_up(
+        name,
+        adapter=adapter,
+        revision=revision,
+        device=device,
+        device_map=device_map,
+        trust_remote_code=trust_remote_code,
+        allow_pickle=allow_pickle,
+    )
     source, path, config, facts = found.source, found.path, found.config, found.facts
+    target, adapter_folder = found.device, found.adapter
     with shortage_explained(name):
         weights = gguf_weights(path) if path.is_file() else None
-        adapter_folder = find_adapter(adapter, allow_pickle=allow_pickle) if adapter else None
         if source.kind == "hub":
             hub.fetch_weights(source.name, path, allow_pickle=allow_pickle)
         weights = weights or folder_weights(path, allow_pickle=allow_pickle)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from attnscope.report.markdown import as_html
 MOST_ROWS = 400  # of a table shown; the csv beside the figure has them all
 
 
-def write_report(run: Run, figures: Sequence[Figure], command: str) -> Path:
+def write_page(run: Run, figures: Sequence[Figure], undrawn: Mapping[str, str], command: str) -> Path:
     environment = Environment(
         loader=PackageLoader("attnscope.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
@@ -31,7 +31,8 @@ def write_report(run: Run, figures: Sequence[Figure], command: str) -> Path:
         question=run.study.question,
         summary=_summary(run),
         figures=[_figure(figure) for figure in figures],
-        chooser=None if chooser is None else chooser.to_dict(),
+        undrawn=undrawn,
+        chooser=chooser,
         prompts=_prompts(run),
         models=_models(run),
         dropped=run.manifest["dropped"],

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnscope.models.load import Description, look_up
+from attnscope.models.load import Description
 from attnscope.models.weights import folder_weights, gguf_weights
-from attnscope.runs.cells import Cell, CellMaker, Dropped, chosen_layers
+from attnscope.runs.cells import Cell, CellMaker, Dropped
+from attnscope.runs.fit import chosen_layers, fitting_models
 from attnscope.runs.perform import Order
 from attnscope.study.classes import OTHER, membership
 from attnscope.study.parts import ModelPart
@@ -33,8 +34,8 @@ class Audit:
 
 def audits(order: Order) -> list[Audit]:
     made = []
-    for part in order.study.models:
-        found = look_up(part.source, revision=part.revision, trust_remote_code=order.trust_remote_code)
+    options = {"trust_remote_code": order.trust_remote_code, "allow_pickle": order.allow_pickle}
+    for part, found in fitting_models(order.study, **options):
         cells, dropped = CellMaker(order.study, order.prompts, part, found.wording, found.facts.context).make()
         made.append(Audit(part, found, cells, dropped))
     return made
@@ -82,8 +83,7 @@ def estimated_seconds(audit: Audit, speed: float) -> float | None:
 def estimated_bytes(order: Order, audit: Audit) -> int:
     """What the cells and the tables will take on disk, before compression."""
     measure, facts = order.study.measure, audit.found.facts
-    readable = [layer for layer in range(facts.layers) if layer not in facts.unreadable]
-    layers = len(chosen_layers(measure.layers, readable, facts.layers))
+    layers = len(chosen_layers(measure.layers, facts))
     heads = facts.heads if measure.heads == "all" else len(measure.heads)
     rows = layers * heads * len(measure.queries)
     keys = sum(len(cell.tokens) for cell in audit.cells)

@@ -14,7 +14,7 @@ from attnscope.study.alignment import Alignment, align
 from attnscope.study.conditions.fitting import exactly
 from attnscope.study.conditions.source import Ground, Source
 from attnscope.study.layout import lay_out
-from attnscope.study.parts import ConditionPart, DepthsPart, Layers, ModelPart, Study, layer_at
+from attnscope.study.parts import ConditionPart, ModelPart, Study
 from attnscope.study.prompts import Prompt, PromptList
 from attnscope.study.segments import ANSWER, INSERTED, Piece, Text, segments_of
 from attnscope.study.tokens import Token
@@ -211,15 +211,6 @@ class _Words(Sequence[str]):
 
     def __len__(self) -> int:
         return len(self._wording.words)
-
-
-def chosen_layers(spec: Layers, readable: Sequence[int], layers: int) -> list[int]:
-    """The layers a study asks for in a model of so many: numbers as they are, depths by the model's own."""
-    if spec == "all":
-        return list(readable)
-    if isinstance(spec, DepthsPart):
-        return sorted({layer_at(depth, layers) for depth in spec.depths})
-    return list(dict.fromkeys(spec))
 
 
 def cell_key(facts: Mapping[str, object], cell: Cell) -> str:

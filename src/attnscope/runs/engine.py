@@ -33,7 +33,8 @@ class Work:
 
 def measure_cells(lens: Lens, maker: CellMaker, work: Work, folder: RunFolder, limit: Budget, tick: Tick) -> None:
     """Every cell of the work that the folder has not yet; what can't be measured is added to `work.dropped`."""
-    missing = [(cell, key) for cell, key in work.cells if not folder.has_cell(key)]
+    unique = {key: (cell, key) for cell, key in reversed(work.cells)}  # the same prompt twice is measured once
+    missing = [unique[key] for key in dict.fromkeys(key for _, key in work.cells) if not folder.has_cell(key)]
     queue = [[missing[number] for number in batch] for batch in batches([len(c.tokens) for c, _ in missing], limit)]
     while queue:
         batch = queue.pop(0)
@@ -67,8 +68,9 @@ def _measure(lens: Lens, maker: CellMaker, work: Work, folder: RunFolder, batch:
         rows=[cell.rows for cell in cells],
         entropy=work.entropy,
     )
-    for (_, key), reading, answer in zip(batch, readings, answers, strict=True):
-        folder.write_cell(key, _measured(reading, answer))
+    folder.write_cells(
+        {key: _measured(reading, answer) for (_, key), reading, answer in zip(batch, readings, answers, strict=True)}
+    )
 
 
 def _measured(reading: Reading, answer: list[int] | None) -> Measured:

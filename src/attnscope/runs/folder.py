@@ -1,24 +1,28 @@
 """A run's folder: the manifest, the measured cells, the tables. Every file lands whole or not at all.
 
-Cells are the store: one file each, named by the hash of what its numbers depend on. A stopped run goes on where it
-was, and a changed study measures only cells it doesn't have yet. Tables are made from cells and can be made again.
+Cells are the store, each under the hash of what its numbers depend on; those measured in one batch share a file. A
+number's last bits depend on the batch it was computed in, so a batch lands whole or not at all: a stopped run then goes
+on with the batches it would have had. A changed study measures only cells it doesn't have yet. Tables are made from
+cells and can be made again.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 
 from attnscope.errors import AttnscopeError
 
@@ -105,34 +109,57 @@ class RunFolder:
         finally:
             partial.unlink(missing_ok=True)
 
-    def _cell(self, key: str) -> Path:
-        return Path(CELLS) / f"{key}.safetensors"
-
     def has_cell(self, key: str) -> bool:
-        return (self.path / self._cell(key)).exists()
+        return key in self._shards
 
-    def write_cell(self, key: str, measured: Measured) -> None:
-        arrays = {name: array for name, array in vars(measured).items() if array is not None}
-        self.write(
-            str(self._cell(key)),
-            lambda path: save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path),
-        )
+    def write_cells(self, cells: Mapping[str, Measured]) -> None:
+        """Some cells in one file: all of them land, or none."""
+        arrays = {
+            f"{key}/{name}": np.ascontiguousarray(array)
+            for key, measured in cells.items()
+            for name, array in vars(measured).items()
+            if array is not None
+        }
+        name = hashlib.sha256("".join(cells).encode()).hexdigest()
+        shard = Path(CELLS) / f"{name}.safetensors"
+        self.write(str(shard), lambda path: save_file(arrays, path))
+        self._shards.update(dict.fromkeys(cells, self.path / shard))
 
     def read_cell(self, key: str) -> Measured | None:
         """None if the cell is not there or its file is damaged: then it is measured again."""
-        path = self.path / self._cell(key)
+        path = self._shards.get(key)
+        if path is None:
+            return None
         try:
-            arrays = load_file(path)
+            with safe_open(path, framework="numpy") as shard:
+                arrays = {
+                    name.partition("/")[2]: shard.get_tensor(name)
+                    for name in shard.keys()  # noqa: SIM118
+                    if name.startswith(key)
+                }
             held: dict[str, Any] = {"entropy": None, "answer": None, **arrays}
             return Measured(**held)
-        except FileNotFoundError:
-            return None
-        except (SafetensorError, TypeError):
+        except (OSError, SafetensorError, TypeError):
             path.unlink(missing_ok=True)
+            self.__dict__.pop("_shards", None)
             return None
 
     def forget_cells(self, keys: set[str]) -> None:
-        """Remove cells other than these."""
+        """Remove the files that hold none of these cells."""
+        needed = {path for key, path in self._shards.items() if key in keys}
         for path in (self.path / CELLS).glob("*.safetensors"):
-            if path.stem not in keys:
+            if path not in needed:
                 path.unlink()
+        self.__dict__.pop("_shards", None)
+
+    @cached_property
+    def _shards(self) -> dict[str, Path]:
+        """Which file each cell is in. What can't be read holds none."""
+        found: dict[str, Path] = {}
+        for path in sorted((self.path / CELLS).glob("*.safetensors")):
+            try:
+                with safe_open(path, framework="numpy") as shard:
+                    found.update({name.partition("/")[0]: path for name in shard.keys()})  # noqa: SIM118
+            except (OSError, SafetensorError):
+                path.unlink(missing_ok=True)
+        return found

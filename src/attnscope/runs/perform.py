@@ -15,12 +15,13 @@ from typing import Any, Protocol
 from attnscope.errors import AttnscopeError
 from attnscope.lens import Lens
 from attnscope.lens import load as load_lens
-from attnscope.models.load import Description, look_up
+from attnscope.models.load import Description
 from attnscope.runs.batches import Budget, budget, bytes_per_token
-from attnscope.runs.cells import Cell, CellMaker, Dropped, cell_key, chosen_layers
+from attnscope.runs.cells import Cell, CellMaker, Dropped, cell_key
 from attnscope.runs.engine import Work, measure_cells
+from attnscope.runs.fit import chosen_layers, fitting_models
 from attnscope.runs.folder import STUDY, RunFolder
-from attnscope.runs.tables import TABLES, Shape, write_tables
+from attnscope.runs.tables import FORMAT, TABLES, Shape, write_tables
 from attnscope.study.parts import ModelPart, Study
 from attnscope.study.prompts import PromptList
 
@@ -69,6 +70,7 @@ class Order:
             "study": self.study.model_dump(mode="json"),
             "prompts": [[prompt.name, dict(prompt.fields)] for prompt in self.prompts.prompts],
             "versions": _versions(),
+            "format": FORMAT,
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -107,9 +109,10 @@ class _Performance:
         started = time.monotonic()
         self.folder.write(STUDY, lambda path: path.write_text(self.order.text, encoding="utf-8"))
         self._note("running")
+        options = {"trust_remote_code": self.order.trust_remote_code, "allow_pickle": self.order.allow_pickle}
         try:
-            for part in self.order.study.models:
-                self._model(part)
+            for part, found in fitting_models(self.order.study, **options):
+                self._model(part, found)
                 self._note("running")
             self._tables()
         except BaseException:
@@ -119,9 +122,8 @@ class _Performance:
         self._note("finished")
         return self.outcome
 
-    def _model(self, part: ModelPart) -> None:
+    def _model(self, part: ModelPart, found: Description) -> None:
         order, study = self.order, self.order.study
-        found = look_up(part.source, revision=part.revision, trust_remote_code=order.trust_remote_code)
         maker = CellMaker(study, order.prompts, part, found.wording, found.facts.context)
         cells, dropped = maker.make()
         self._drop(dropped)
@@ -257,17 +259,7 @@ def _facts(part: ModelPart, lens: Lens) -> dict[str, Any]:
 
 
 def _shape(study: Study, found: Description, known: Mapping[str, Any]) -> Shape:
-    layers, unreadable = found.facts.layers, found.facts.unreadable
-    readable = [layer for layer in range(layers) if layer not in unreadable]
-    chosen = chosen_layers(study.measure.layers, readable, layers)
-    for layer in chosen:
-        if layer not in readable:
-            raise AttnscopeError(
-                f"layer {layer} of {found.name} can't be measured: {unreadable.get(layer, 'it has no such layer')}",
-                where="measure.layers",
-                allowed=f"layers {', '.join(map(str, readable))}" if unreadable else f"layers 0 to {layers - 1}",
-                todo="choose others, or depths",
-            )
+    chosen = chosen_layers(study.measure.layers, found.facts)
     heads = min(known["heads_by_layer"][str(layer)] for layer in chosen)
     for head in () if study.measure.heads == "all" else study.measure.heads:
         if head >= heads:

@@ -10,11 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from attnscope.errors import AttnscopeError
 from attnscope.runs.cells import Cell
 from attnscope.runs.folder import Measured, RunFolder
 from attnscope.study.classes import OTHER, membership
 
+FORMAT = 2  # raised when a table gets other columns
 COMPRESSION = "zstd"
+GROUP = 32  # cells to a row group at most,
+GROUP_NUMBERS = 2**24  # and about so many numbers
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,7 @@ class Column:
 
 
 _NAMES = pa.dictionary(pa.int32(), pa.string())
+_SPAN = pa.struct([("segment", pa.string()), ("start", pa.int32()), ("end", pa.int32())])
 _WHERE = (
     Column("model", _NAMES, "the model's label"),
     Column("condition", _NAMES, "the condition's name"),
@@ -42,6 +47,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         *_WHERE,
         Column("name", pa.string(), "what the study calls the prompt"),
         Column("text", pa.string(), "the whole text as the model got it"),
+        Column("spans", pa.list_(_SPAN), "the segments it is made of, by characters, in order and without a gap"),
         Column("tokens", pa.int32(), "how many tokens it has"),
         Column("inserted", pa.int32(), "how many of them the condition inserted"),
         Column("aligned", pa.bool_(), "whether its text without the insertion is the base prompt's"),
@@ -105,12 +111,17 @@ def write_tables(
     partial = {name: folder.path / f".{name}.partial.parquet" for name in names}
     writers = {name: pq.ParquetWriter(partial[name], schema(name), compression=COMPRESSION) for name in names}
     try:
-        for group in _grouped(done, 32):
+        for group in _grouped(done):
             made: dict[str, list[pa.RecordBatch]] = {name: [] for name in names}
             for cell, key, shape in group:
                 measured = folder.read_cell(key)
                 if measured is None:
-                    raise LookupError(f"cell {key} is gone")
+                    raise AttnscopeError(
+                        "a measured cell is gone or damaged",
+                        where=f"{folder.path}, cell {key[:12]}",
+                        allowed="cells as they were written",
+                        todo="give the same 'attnscope run' again; it measures what is missing",
+                    )
                 for name in names:
                     made[name].append(_BUILDERS[name](cell, key, shape, measured))
                 tick()
@@ -123,8 +134,20 @@ def write_tables(
         partial[name].replace(folder.path / f"{name}.parquet")
 
 
-def _grouped(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
-    return (items[start : start + size] for start in range(0, len(items), size))
+def _grouped(cells: Sequence[tuple[Cell, str, Shape]]) -> Iterator[list[tuple[Cell, str, Shape]]]:
+    """One row group each: what has to fit memory at once, when it is written and when it is read."""
+    group: list[tuple[Cell, str, Shape]] = []
+    numbers = 0
+    for each in cells:
+        cell, _, shape = each
+        more = len(cell.tokens) * len(shape.layers) * len(shape.heads) * len(shape.queries)
+        if group and (len(group) == GROUP or numbers + more > GROUP_NUMBERS):
+            yield group
+            group, numbers = [], 0
+        group.append(each)
+        numbers += more
+    if group:
+        yield group
 
 
 def _batch(table: str, columns: Mapping[str, Any], rows: int) -> pa.RecordBatch:
@@ -166,6 +189,7 @@ def _prompts(cell: Cell, key: str, shape: Shape, measured: Measured) -> pa.Recor
     told = {
         "name": cell.prompt.name,
         "text": cell.text.text,
+        "spans": [[vars(span) for span in cell.text.spans]],
         "tokens": len(cell.tokens),
         "inserted": cell.inserted,
         "aligned": alignment is not None,

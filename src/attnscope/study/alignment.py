@@ -3,6 +3,7 @@
 Texts are matched, not tokens: an inserted span is cut out, what remains must be the base text, and a token of the
 edited prompt is the base's token only if both cover the same characters and have the same id. A token that the
 insertion made merge with its neighbour has no counterpart and is reported as re-merged, never matched to the nearest.
+Between models whose tokenizers differ, values are carried over by character.
 """
 
 from __future__ import annotations
@@ -10,12 +11,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
-from attnscope.study.segments import INSERTED, Text
+from attnscope.study.segments import ANSWER, INSERTED, TEMPLATE, Text
 from attnscope.study.tokens import Token
+
+Places = NDArray[np.int64]
+"""(tokens, 2): the first character of each token and the one after its last."""
 
 
 @dataclass(frozen=True)
@@ -56,21 +62,52 @@ def align(edited: Text, tokens: Sequence[Token], base: Text, base_tokens: Sequen
     return Alignment(tuple(found), tuple(inserted), tuple(remerged), lost)
 
 
-def carry_over(
-    tokens: Sequence[tuple[str, int, int]], values: NDArray[np.float64], onto: Sequence[tuple[str, int, int]]
-) -> NDArray[np.float64]:
-    """Values of one tokenizer's tokens, shared out by characters over another tokenizer's tokens of the same text.
+def carry_over(tokens: Places, text: Text, onto: Places, onto_text: Text) -> tuple[Any, NDArray[np.bool_]]:
+    """How tokens of one tokenizer share out over another's, by the characters of the segments that both texts have.
 
-    Tokens are (segment, start, end) within their segment. What falls on no token of the other is lost, so the sum can
-    only shrink; values (..., tokens).
+    Returns a sparse (tokens, onto) matrix: row by row the share of a token's characters that each token of the other
+    covers, so that `values @ matrix` carries values over and no sum grows; and for each token of the other whether all
+    its characters have a counterpart. What a template or an insertion adds has none.
     """
-    found = np.zeros((*values.shape[:-1], len(onto)))
-    for number, (segment, start, end) in enumerate(tokens):
-        for other, (name, low, high) in enumerate(onto):
-            overlap = min(end, high) - max(start, low)
-            if name == segment and overlap > 0:
-                found[..., other] += values[..., number] * overlap / (end - start)
-    return found
+    here, there = _shared_characters(text, onto_text)
+    size = int(max(here.max(initial=-1), there.max(initial=-1))) + 1
+    given = _on_characters(tokens, here, size)
+    taken = _on_characters(onto, there, size)
+    lengths = np.maximum(1, tokens[:, 1] - tokens[:, 0])
+    owners = np.maximum(1, np.asarray(taken.sum(0)).ravel())  # a character may be cut into several tokens
+    matrix = sparse.diags_array(1 / lengths) @ given @ sparse.diags_array(1 / owners) @ taken.T
+    held = np.asarray(given.sum(0)).ravel() > 0
+    width = onto[:, 1] - onto[:, 0]
+    return matrix.tocsr(), (taken @ held == width) & (width > 0)
+
+
+def _on_characters(tokens: Places, numbers: NDArray[np.int64], size: int) -> Any:
+    """(tokens, shared characters): 1 where a token covers a character."""
+    rows = np.repeat(np.arange(len(tokens)), tokens[:, 1] - tokens[:, 0])
+    columns = np.concatenate([numbers[start:end] for start, end in tokens]) if len(tokens) else rows
+    shared = columns >= 0
+    return sparse.csr_array(
+        (np.ones(int(shared.sum())), (rows[shared], columns[shared])), shape=(len(tokens), max(1, size))
+    )
+
+
+def _shared_characters(one: Text, two: Text) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """For each character of both texts its number among those they share, or -1. A template may trim a segment."""
+    numbers = (np.full(len(one.text), -1), np.full(len(two.text), -1))
+    done = 0
+    both = {span.segment for span in one.spans} & {span.segment for span in two.spans}
+    for segment in sorted(both - {TEMPLATE, INSERTED, ANSWER}):
+        said, again = one.of(segment), two.of(segment)
+        longer, shorter = (said, again) if len(said) >= len(again) else (again, said)
+        lead = longer.find(shorter)
+        if lead < 0:
+            continue  # another text under the same name
+        for text, held, into in ((one, said, numbers[0]), (two, again, numbers[1])):
+            offset = lead if len(held) < len(longer) else 0
+            places = [place for span in text.spans if span.segment == segment for place in range(span.start, span.end)]
+            into[places] = done + offset + np.arange(len(places))
+        done += len(longer)
+    return numbers
 
 
 def _base_places(edited: Text) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:

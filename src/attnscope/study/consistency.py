@@ -12,6 +12,8 @@ from attnscope.study.parts import FigurePart, PromptsPart, Study
 from attnscope.study.segments import ANSWER, INSERTED, TEMPLATE
 
 RESERVED = (TEMPLATE, INSERTED, ANSWER)
+ENTROPY, SINK = "entropy", "sink"
+"""What a map of heads can show besides classes."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,11 @@ def _of_figure(study: Study, figure: FigurePart, number: int) -> Iterator[Proble
     if figure.queries is not None and figure.queries not in study.measure.queries:
         what = f"query group '{figure.queries}' is not measured"
         yield Problem(("figures", number, "queries"), what, near(figure.queries, study.measure.queries))
+    measures = [*study.classes, OTHER, SINK, *([ENTROPY] if study.measure.entropy else [])]
+    if figure.measure is not None and figure.measure not in measures:
+        hint = " (measure: entropy is off)" if figure.measure == ENTROPY else ""
+        what = f"there is no measure '{figure.measure}'{hint}"
+        yield Problem(("figures", number, "measure"), what, near(figure.measure, measures))
     yield from _of_panels(figure, number, labels)
     for place, word in enumerate(figure.difference or ()):
         if word not in (*labels, *names):
@@ -123,12 +130,15 @@ def _of_figure(study: Study, figure: FigurePart, number: int) -> Iterator[Proble
 
 def _of_panels(figure: FigurePart, number: int, labels: Sequence[str]) -> Iterator[Problem]:
     for place, panel in enumerate(figure.panels or ()):
-        at = ("figures", number, "panels", place)
-        if panel.model not in labels:
-            yield Problem((*at, "model"), f"there is no model '{panel.model}'", near(panel.model, labels))
-        for key in ("layer", "head"):
-            if getattr(panel, key) < figure.number_from:
-                yield Problem((*at, key), f"there is no {key} 0 when they are numbered from 1", "numbers from 1")
+        for turn, each in enumerate(panel.places):
+            at: tuple[str | int, ...] = ("figures", number, "panels", place, *(("also", turn - 1) if turn else ()))
+            if each.model not in labels:
+                yield Problem((*at, "model"), f"there is no model '{each.model}'", near(each.model, labels))
+            for key in ("layer", "head"):
+                if getattr(each, key) < figure.number_from:
+                    yield Problem((*at, key), f"there is no {key} 0 when they are numbered from 1", "numbers from 1")
+            if each.model != panel.model and figure.form == "full":
+                yield Problem(at, "lines of two models have no whole sequence in common", "form: shared")
 
 
 def _segments(study: Study) -> list[str] | None:

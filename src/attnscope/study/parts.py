@@ -230,12 +230,26 @@ class MeasurePart(Part):
         return [data] if isinstance(data, str) else data
 
 
-class PanelPart(Part):
-    """One panel of a line chart: a head of a model."""
+class HeadPart(Part):
+    """A head of a model."""
 
     model: str = Field(description="The model's label.")
     layer: int = Field(ge=0, description="From 0, or from 1 with number_from: 1.")
     head: int = Field(ge=0, description="From 0, or from 1 with number_from: 1.")
+
+
+class PanelPart(HeadPart):
+    """One panel of a line chart: a head, and others drawn over its tokens."""
+
+    also: list[HeadPart] = Field(
+        default_factory=list,
+        description="Other heads in the same panel; of another model, its tokens are matched by their characters.",
+    )
+
+    @property
+    def places(self) -> list[HeadPart]:
+        """All its heads."""
+        return [self, *self.also]
 
 
 class FigurePart(Part):
@@ -262,7 +276,7 @@ class FigurePart(Part):
     difference: list[str] | None = Field(
         None, min_length=2, max_length=2, description="Of heatmap: two conditions or two models, second less first."
     )
-    prompt: int = Field(0, ge=0, description="Of strip: which prompt.")
+    prompt: int | None = Field(None, ge=0, description="Of strip: which prompt; by default the first measured.")
     number_from: Literal[0, 1] = Field(0, description="Layers and heads are numbered from 0, or from 1 as in papers.")
 
 

@@ -70,16 +70,16 @@ def segments_of(tokens: Sequence[Token], spans: Sequence[Span]) -> list[str]:
     """The segment that most of each token's characters lie in, the earlier of two alike; marks are `template`."""
     names = list(dict.fromkeys([TEMPLATE, *(span.segment for span in spans)]))
     owner = owners(spans, names)
-    found = []
-    for token in tokens:
-        if token.special or token.start == token.end:
-            found.append(TEMPLATE)
-            continue
-        inside = owner[token.start : token.end]
-        counts = np.bincount(inside, minlength=len(names))
-        most = np.flatnonzero(counts == counts.max())
-        found.append(names[next(number for number in inside if number in most)])
-    return found
+    first, last = (np.array([getattr(token, end) for token in tokens], dtype=np.int64) for end in ("start", "end"))
+    before = np.zeros((len(owner) + 1, len(names)), dtype=np.int64)  # characters of each segment before a place
+    np.cumsum(owner[:, None] == np.arange(len(names)), axis=0, out=before[1:])
+    counts = before[last] - before[first]
+    most = counts == counts.max(1, keepdims=True)
+    found = most.argmax(1)
+    for place in np.flatnonzero(most.sum(1) > 1):
+        found[place] = next((each for each in owner[first[place] : last[place]] if most[place, each]), 0)
+    found[[token.special for token in tokens]] = 0
+    return [names[number] for number in found]
 
 
 def owners(spans: Sequence[Span], names: Sequence[str]) -> NDArray[np.int64]:

@@ -12,6 +12,7 @@ from attnscope.analysis.spread import extent
 from attnscope.errors import AttnscopeError, near
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Field, Kind, Look
+from attnscope.study.consistency import ENTROPY, SINK
 from attnscope.study.parts import FigurePart
 
 FIELDS = (
@@ -21,7 +22,6 @@ FIELDS = (
     Field("value", pl.Float64, "the cell's colour"),
     Field("n", pl.Int64, "how many prompts", optional=True),
 )
-OTHER_MEASURES = ("entropy", "sink")
 
 
 def table(run: Run, part: FigurePart) -> pl.DataFrame:
@@ -75,12 +75,12 @@ def _by_prompt(run: Run, part: FigurePart, model: str, condition: str) -> pl.Dat
     )
     if measure in run.classes:
         found = run.table("mass").filter(here, pl.col("token_class") == measure).rename({"mass": "value"})
-    elif measure == "entropy" and run.study.measure.entropy:
+    elif measure == ENTROPY and run.study.measure.entropy:
         found = run.table("received").filter(here).rename({"entropy": "value"})
-    elif measure == "sink":
+    elif measure == SINK:
         found = run.table("received").filter(here).with_columns(value=pl.col("received").list.first())
     else:
-        known = [*run.classes, "sink", *(["entropy"] if run.study.measure.entropy else [])]
+        known = [*run.classes, SINK, *([ENTROPY] if run.study.measure.entropy else [])]
         raise AttnscopeError(
             f"there is no measure '{measure}' in this run",
             where=f"figure {part.name}: measure",
@@ -114,7 +114,7 @@ def _title(run: Run, model: str, condition: str, models: int, conditions: int) -
 
 def look(run: Run, part: FigurePart, made: pl.DataFrame) -> Look:
     measure = part.measure or selection.classes(run, part)[0]
-    words = {"entropy": "entropy (nats)", "sink": "attention on the first token"}.get(
+    words = {ENTROPY: "entropy (nats)", SINK: "attention on the first token"}.get(
         measure, f"attention on {selection.class_label(run, measure) if measure in run.classes else measure}"
     )
     gaze = selection.group_words(selection.queries(run, part))

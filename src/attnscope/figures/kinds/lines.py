@@ -8,13 +8,14 @@ from collections.abc import Sequence
 import altair as alt
 import polars as pl
 
-from attnscope.analysis.lines import along_prompt, ranked
+from attnscope.analysis.gazes import Heads
+from attnscope.analysis.lines import Line, along_prompt, ranked
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import INTERVAL, extent
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Field, Kind, Look
 from attnscope.figures.selection import LINES
-from attnscope.study.parts import FigurePart, PanelPart
+from attnscope.study.parts import FigurePart, HeadPart, PanelPart
 
 SHARED, FULL = "shared", "full"
 FIELDS = (
@@ -30,6 +31,7 @@ FIELDS = (
     Field("rank", pl.Int64, "the head's rank by how far its first two lines are apart", optional=True),
     Field("of", pl.Int64, "among so many heads", optional=True),
 )
+Panel = alt.LayerChart | alt.FacetChart
 X_TITLES = {SHARED: "token position, insertion cut out", FULL: "token position, whole sequence"}
 
 
@@ -46,23 +48,56 @@ def panels(run: Run, part: FigurePart) -> Sequence[PanelPart]:
 
 def table(run: Run, part: FigurePart) -> pl.DataFrame:
     names, group = selection.conditions(run, part), selection.queries(run, part)
-    forms = [SHARED, FULL] if part.form == "both" else [part.form]
+    shown = panels(run, part)
+    ranks: dict[str, dict[tuple[int, int], int]] = {}
+    for model in dict.fromkeys(panel.model for panel in shown if len(names) > 1):
+        every = Heads(model, group, run.layers(model), run.heads(model), part.over)
+        ranks[model] = ranked(run, every, names[:2])
     parts = []
-    for panel in panels(run, part):
-        layer, head = selection.panel_place(run, part, panel.model, panel.layer, panel.head)
-        rank = ranked(run, group, panel.model, names[:2], over=part.over) if len(names) > 1 else {}
-        for form in forms:
-            lines = along_prompt(run, group, panel.model, layer, head, names, shared=form == SHARED, over=part.over)
+    for panel in shown:
+        rank = {} if panel.also else ranks.get(panel.model, {})
+        lines = _lines(run, part, panel)
+        for form in _forms(part, panel):
             parts.append(
-                lines.with_columns(
+                along_prompt(run, lines, shared=form == SHARED)
+                .with_columns(
                     panel=pl.lit(f"{panel.model} Layer {panel.layer} Head {panel.head}"),
                     form=pl.lit(form),
-                    series=pl.col("condition").replace_strict({n: selection.condition_label(run, n) for n in names}),
-                    rank=pl.lit(rank.get((layer, head)), dtype=pl.Int64),
+                    rank=pl.lit(rank.get(selection.place_of(run, part, panel)), dtype=pl.Int64),
                     of=pl.lit(len(rank) or None, dtype=pl.Int64),
-                ).select(field.name for field in FIELDS)
+                )
+                .select(field.name for field in FIELDS)
             )
     return pl.concat(parts)
+
+
+def _forms(part: FigurePart, panel: PanelPart) -> list[str]:
+    """Lines of several models have only their shared tokens in common."""
+    if any(each.model != panel.model for each in panel.also):
+        return [SHARED]
+    return [SHARED, FULL] if part.form == "both" else [part.form]
+
+
+def _lines(run: Run, part: FigurePart, panel: PanelPart) -> list[Line]:
+    """A line for each head of the panel under each condition."""
+    names, group = selection.conditions(run, part), selection.queries(run, part)
+    made = []
+    for each in panel.places:
+        layer, head = selection.place_of(run, part, each)
+        chosen = Heads(each.model, group, [layer], [head], part.over)
+        for name in names:
+            label = selection.condition_label(run, name)
+            if panel.also:
+                label = head_label(panel, each) + (f", {label}" if len(names) > 1 else "")
+            made.append(Line(label, chosen, name))
+    return made
+
+
+def head_label(panel: PanelPart, each: HeadPart) -> str:
+    """A head among others of its panel: by its model, and by its place where that is not the panel's."""
+    place = (each.layer, each.head)
+    alone = sum(other.model == each.model for other in panel.places) == 1 and place == (panel.layer, panel.head)
+    return each.model if alone else f"{each.model} L{each.layer} H{each.head}"
 
 
 def look(run: Run, part: FigurePart, made: pl.DataFrame) -> Look:
@@ -70,15 +105,33 @@ def look(run: Run, part: FigurePart, made: pl.DataFrame) -> Look:
     group = selection.queries(run, part)
     gaze = f"{selection.group_words(group)}, mean over {over}" if group != "last" else "the last token"
     _, most = extent(made["n"])
+    carried = any(each.model != panel.model for panel in panels(run, part) for each in panel.also)
+    matched = "matched by token position" + (
+        ", other models' tokens shared out over the first one's by their characters" if carried else ""
+    )
     interval = f"band: {INTERVAL}" if most > 1 else "one prompt, so no interval"
     return Look(
         title=part.title or "Attention received along the prompt",
         y=part.y or "average attention weight",
-        caption=f"Gaze of {gaze}; mean over up to {most:.0f} prompts, matched by token position, as far as half of "
-        f"them reach; {interval}." + (" Layers and heads are numbered from 1." if part.number_from else ""),
-        colours=selection.condition_colours(run, selection.conditions(run, part)),
+        caption=f"Gaze of {gaze}; mean over up to {most:.0f} prompts, {matched}, as far as half "
+        f"of them reach; {interval}." + (" Layers and heads are numbered from 1." if part.number_from else ""),
+        colours=_colours(run, part),
         number_from=part.number_from,
     )
+
+
+def _colours(run: Run, part: FigurePart) -> dict[str, str]:
+    """By series: conditions have their own; heads of one panel that of their model, if it has one."""
+    names = selection.conditions(run, part)
+    found = selection.condition_colours(run, names)
+    if len(names) == 1:
+        given = {model.label: model.colour for model in run.study.models}
+        for panel in panels(run, part):
+            for each in panel.places if panel.also else ():
+                colour = given[each.model]
+                if colour is not None:
+                    found[head_label(panel, each)] = colour
+    return found
 
 
 def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
@@ -88,27 +141,22 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
     scale = alt.Scale(domain=series, range=colours)
     width = 300 if len(titles) > 1 else 640
     rows = []
+    titled: set[str] = set()
     for form in forms:
-        charts = [
-            _panel(
-                made.filter(pl.col("panel") == title, pl.col("form") == form),
-                title if form == forms[0] else "",
-                seen.y if place == 0 else "",
-                X_TITLES.get(form, form),
-                scale,
-                width,
-            )
-            for place, title in enumerate(titles)
-        ]
+        charts: list[Panel] = []
+        for title in titles:
+            part = made.filter(pl.col("panel") == title, pl.col("form") == form)
+            if len(part):
+                y = "" if charts else seen.y
+                charts.append(_panel(part, "" if title in titled else title, y, X_TITLES.get(form, form), scale, width))
+                titled.add(title)
         rows.append(alt.hconcat(*charts))
     title = alt.Title(seen.title, subtitle=textwrap.wrap(seen.caption, 130 if len(titles) > 1 else 100), anchor="start")
     made_of: alt.TopLevelMixin = alt.vconcat(*rows).properties(title=title).resolve_scale(color="shared")
     return made_of
 
 
-def _panel(
-    part: pl.DataFrame, title: str, y: str, x: str, scale: alt.Scale, width: int
-) -> alt.LayerChart | alt.FacetChart:
+def _panel(part: pl.DataFrame, title: str, y: str, x: str, scale: alt.Scale, width: int) -> Panel:
     span = part.filter(pl.col("inserted"))["position"]
     place = alt.X("position:Q", title=x, scale=alt.Scale(nice=False))
     colour = alt.Color(

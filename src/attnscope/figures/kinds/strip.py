@@ -5,9 +5,11 @@ from __future__ import annotations
 import textwrap
 
 import altair as alt
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from attnscope.analysis.lines import by_token
+from attnscope.analysis.gazes import Heads, gazes
 from attnscope.analysis.run import Run
 from attnscope.errors import AttnscopeError
 from attnscope.figures import selection, sentences
@@ -27,40 +29,57 @@ FIELDS = (
 def table(run: Run, part: FigurePart) -> pl.DataFrame:
     parts = []
     labels, names = selection.models(run, part), selection.conditions(run, part)
+    number = shown_prompt(run, part)
     for model in labels:
         layers, heads = selection.layers(run, part, model), selection.heads(run, part, model)
         for name in names:
-            rows = by_token(run, selection.queries(run, part), model, layers, heads, [name], over=part.over)
-            rows = rows.filter(pl.col("prompt") == part.prompt)
             tokens = (
                 run.table("tokens")
-                .filter(pl.col("model") == model, pl.col("condition") == name, pl.col("prompt") == part.prompt)
-                .select("position", pl.col("text").alias("token"))
+                .filter(pl.col("model") == model, pl.col("condition") == name, pl.col("prompt") == number)
+                .select("position", "segment", pl.col("text").alias("token"))
                 .collect()
             )
             if not len(tokens):
                 raise AttnscopeError(
-                    f"prompt {part.prompt} was not measured on {model} under {name}",
+                    f"prompt {number} was not measured on {model} under {name}",
                     where=f"figure {part.name}: prompt",
                     allowed="prompts of the run that were not dropped",
                     todo="choose another",
                 )
-            found = rows.group_by("position", "segment", maintain_order=True).agg(pl.col("attention").mean())
+            chosen = Heads(model, selection.queries(run, part), layers, heads, part.over)
+            gaze = next(gazes(run, chosen, name, number))
             title = f"{model}, {selection.condition_label(run, name)}"
-            parts.append(found.join(tokens, on="position").sort("position").with_columns(panel=pl.lit(title)))
+            parts.append(tokens.with_columns(panel=pl.lit(title), attention=_mean(gaze.attention)))
     made = pl.concat(parts).with_columns(pl.col("position").cast(pl.Int64))
     return made.select(field.name for field in FIELDS)
 
 
-def look(run: Run, part: FigurePart, made: pl.DataFrame) -> Look:
-    gaze = selection.group_words(selection.queries(run, part))
-    over = (
-        "" if part.queries == "last" else "the queries that can see it, " if part.over == "visible" else "all queries, "
+def shown_prompt(run: Run, part: FigurePart) -> int:
+    """The one asked for, or the first that every model has under every condition shown."""
+    if part.prompt is not None:
+        return part.prompt
+    cells = run.table("prompts").filter(
+        pl.col("model").is_in(selection.models(run, part)), pl.col("condition").is_in(selection.conditions(run, part))
     )
+    held = cells.group_by("prompt").agg(pl.len().alias("cells")).sort(-pl.col("cells").cast(pl.Int64), "prompt")
+    return int(held.collect()["prompt"][0])
+
+
+def _mean(attention: NDArray[np.float64]) -> pl.Series:
+    """Over layers and heads; nothing where no query sees the key."""
+    seen = ~np.isnan(attention)
+    total, count = np.where(seen, attention, 0).sum((0, 1)), seen.sum((0, 1))
+    return pl.Series(np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)).fill_nan(None)
+
+
+def look(run: Run, part: FigurePart, made: pl.DataFrame) -> Look:
+    group = selection.queries(run, part)
+    gaze = selection.group_words(group)
+    over = "" if group == "last" else "the queries that can see it, " if part.over == "visible" else "all queries, "
     return Look(
         title=part.title or "The prompt, shaded by attention received",
         y="attention received",
-        caption=f"Gaze of {gaze}, mean over {over}layers and heads; one prompt (number {part.prompt}). "
+        caption=f"Gaze of {gaze}, mean over {over}layers and heads; one prompt (number {shown_prompt(run, part)}). "
         "The scale ends at the second highest token; the highest is marked by a frame.",
         number_from=part.number_from,
     )
@@ -89,24 +108,29 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
     charts = []
     for title in dict.fromkeys(made["panel"]):
         part = placed(made.filter(pl.col("panel") == title))
-        shades = part["attention"].sort(descending=True)
+        seen_part = part.drop_nulls("attention")
+        shades = seen_part["attention"].sort(descending=True)
         top = float(shades[1] if len(shades) > 1 else shades[0]) or 1.0
         x = alt.X("left:Q", axis=None, scale=alt.Scale(domain=[0, COLUMNS]))
         y = alt.Y("line:O", axis=None)
         base = alt.Chart(part)
-        cells = base.mark_rect().encode(
-            x=x,
-            x2="right:Q",
-            y=y,
-            color=alt.Color(
-                "attention:Q",
-                scale=alt.Scale(domain=[0, top], range=["#ffffff", "#e6550d"], interpolate="rgb", clamp=True),
-                title=seen.y,
-            ),
-            tooltip=["position", "token", alt.Tooltip("attention", format=".4f"), "segment"],
+        cells = (
+            alt.Chart(seen_part)
+            .mark_rect()
+            .encode(
+                x=x,
+                x2="right:Q",
+                y=y,
+                color=alt.Color(
+                    "attention:Q",
+                    scale=alt.Scale(domain=[0, top], range=["#ffffff", "#e6550d"], interpolate="rgb", clamp=True),
+                    title=seen.y,
+                ),
+                tooltip=["position", "token", alt.Tooltip("attention", format=".4f"), "segment"],
+            )
         )
         frame = (
-            alt.Chart(part.filter(pl.col("attention") == shades[0]))
+            alt.Chart(seen_part.filter(pl.col("attention") == shades[0]))
             .mark_rect(filled=False, stroke="black", strokeWidth=1.2)
             .encode(x=x, x2="right:Q", y=y)
         )
@@ -121,7 +145,7 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
 def read(made: pl.DataFrame, seen: Look) -> str:
     numbers, observed = [], []
     for title in dict.fromkeys(made["panel"]):
-        part = made.filter(pl.col("panel") == title)
+        part = made.filter(pl.col("panel") == title).drop_nulls("attention")
         top = part.sort("attention", descending=True, maintain_order=True).head(8)
         told = [
             f"{row['token']!r} at {row['position']} {sentences.number(row['attention'])}"

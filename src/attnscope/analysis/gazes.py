@@ -1,0 +1,117 @@
+"""What the keys of each prompt receive, read prompt by prompt: a run may be larger than memory, one prompt is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow.dataset as ds
+from numpy.typing import NDArray
+
+from attnscope.analysis.run import Run
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Some heads of one model, seen through one query group. over: the queries that can see a key, or all."""
+
+    model: str
+    queries: str
+    layers: Sequence[int]
+    heads: Sequence[int]
+    over: str = "visible"
+
+
+@dataclass(frozen=True)
+class Gaze:
+    """One prompt under one condition."""
+
+    condition: str
+    prompt: int
+    attention: NDArray[np.float64]
+    """(layers, heads, keys): mean over the queries; NaN where no query sees the key."""
+    base: NDArray[np.int64]
+    """The same token in the base prompt, or -1."""
+    inserted: NDArray[np.bool_]
+
+
+def gazes(run: Run, chosen: Heads, condition: str, prompt: int | None = None) -> Iterator[Gaze]:
+    """In the order of prompts; all of them, or one."""
+    where = (ds.field("model") == chosen.model) & (ds.field("condition") == condition)
+    where &= ds.field("queries") == chosen.queries
+    if prompt is not None:
+        where &= ds.field("prompt") == prompt
+    seen = _seen(run, chosen, condition)
+    tokens = _tokens(run, chosen.model, condition)
+    wanted = where & ds.field("layer").isin(list(chosen.layers)) & ds.field("head").isin(list(chosen.heads))
+    layer_at = {layer: place for place, layer in enumerate(chosen.layers)}
+    head_at = {head: place for place, head in enumerate(chosen.heads)}
+    held: dict[int, tuple[NDArray[np.float64], int]] = {}
+    table = ds.dataset(run.path / "received.parquet")
+    for batch in table.to_batches(columns=["prompt", "layer", "head", "view", "received"], filter=wanted):
+        if not batch.num_rows:
+            continue
+        numbers = {name: batch.column(name).to_numpy() for name in ("prompt", "layer", "head", "view")}
+        lists = batch.column("received")
+        ends = np.flatnonzero(np.diff(numbers["prompt"], append=-1)) + 1
+        for start, end in zip([0, *ends[:-1]], ends, strict=True):
+            place = int(numbers["prompt"][start])
+            rows = lists.slice(start, end - start).flatten().to_numpy().reshape(end - start, -1).astype(np.float64)
+            whole, missing = held.pop(place, (None, len(layer_at) * len(head_at)))
+            if whole is None:
+                whole = np.full((len(layer_at), len(head_at), rows.shape[1]), np.nan)
+            for row, layer, head, view in zip(
+                rows, *(numbers[name][start:end].tolist() for name in ("layer", "head", "view")), strict=True
+            ):
+                share = seen.get((place, view, head), seen.get((place, view, -1)))
+                if share is not None:
+                    row = np.divide(row, share, out=np.full_like(row, np.nan), where=share > 0)
+                whole[layer_at[layer], head_at[head]] = row
+            missing -= end - start
+            if missing:
+                held[place] = (whole, missing)
+            else:
+                yield Gaze(condition, place, whole, *tokens[place])
+
+
+def paired(run: Run, chosen: Heads, one: str, two: str) -> Iterator[tuple[Gaze, Gaze]]:
+    """The prompts that both conditions have."""
+    others = gazes(run, chosen, two)
+    other = next(others, None)
+    for gaze in gazes(run, chosen, one):
+        while other is not None and other.prompt < gaze.prompt:
+            other = next(others, None)
+        if other is not None and other.prompt == gaze.prompt:
+            yield gaze, other
+
+
+def _seen(run: Run, chosen: Heads, condition: str) -> dict[tuple[int, int, int], NDArray[np.float64]]:
+    """(prompt, view, head or -1) -> the share of queries that see each key; empty where all queries count."""
+    if chosen.over != "visible":
+        return {}
+    rows = (
+        run.table("views")
+        .filter(pl.col("model") == chosen.model, pl.col("queries") == chosen.queries, pl.col("condition") == condition)
+        .select("prompt", "view", pl.col("head").fill_null(-1), "seen")
+        .collect()
+    )
+    return {(prompt, view, head): seen.to_numpy().astype(np.float64) for prompt, view, head, seen in _rows(rows)}
+
+
+def _tokens(run: Run, model: str, condition: str) -> dict[int, tuple[NDArray[np.int64], NDArray[np.bool_]]]:
+    rows = (
+        run.table("tokens")
+        .filter(pl.col("model") == model, pl.col("condition") == condition)
+        .group_by("prompt", maintain_order=True)
+        .agg(pl.col("base_position").fill_null(-1).cast(pl.Int64), inserted=pl.col("segment") == "inserted")
+        .collect()
+    )
+    return {prompt: (base.to_numpy(), inserted.to_numpy()) for prompt, base, inserted in _rows(rows)}
+
+
+def _rows(frame: pl.DataFrame) -> Iterator[tuple[Any, ...]]:
+    """Rows whose lists stay series: no number becomes a Python object."""
+    return zip(*(frame[name] for name in frame.columns), strict=True)

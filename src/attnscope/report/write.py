@@ -1,0 +1,42 @@
+"""A finished run -> its figures and its report, from its files alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from attnscope.analysis.run import Run
+from attnscope.errors import AttnscopeError
+from attnscope.figures.selection import present
+from attnscope.figures.write import Figure, make_figure, write_figure
+from attnscope.report.page import write_page
+
+
+@dataclass(frozen=True)
+class Reported:
+    """What was written of a run."""
+
+    page: Path
+    figures: list[Figure]
+    undrawn: dict[str, str]
+    """Figures that can't be drawn, and why: the others are."""
+
+
+def report_run(path: Path | str, *, command: str | None = None) -> Reported:
+    """Draw a run's figures and write its report anew, from its files alone."""
+    run = Run(path)
+    figures: list[Figure] = []
+    undrawn: dict[str, str] = {}
+    for part in run.study.figures:
+        shown = present(run, part)
+        try:
+            if shown is None:
+                undrawn[part.name] = "what it shows was not measured"
+            else:
+                figures.append(make_figure(run, shown))
+        except AttnscopeError as error:
+            undrawn[part.name] = str(error)
+    for figure in figures:
+        write_figure(figure, run.path / "figures")
+    again = command or f"attnscope run {run.path / 'study.yaml'} --out {run.path}"
+    return Reported(write_page(run, figures, undrawn, again), figures, undrawn)
