@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,18 +18,12 @@ from attnscope.meter.kernel import attend
 from attnscope.meter.recorder import Recorder
 from attnscope.meter.visibility import causal_plan, rows_per_block
 from bench.clock import Run
+from bench.pairs import Pair
 from bench.prompts import random_tokens, text_tokens
 from bench.random_models import random_model
+from bench.study_run import study_run
 
 MODEL = "smollm2-135m-instruct"
-
-
-@dataclass(frozen=True)
-class Pair:
-    base: Run
-    arm: Run
-    against: str
-    """What the base is, in words for the table."""
 
 
 def default_model(tokens: int, queries: str) -> Pair:
@@ -149,7 +142,7 @@ def _often(run: Run, times: int) -> Run:
     return repeated
 
 
-PAIRS: dict[str, Callable[[int], Pair]] = {
+PAIRS: dict[str, Callable[[int], Pair]] = {  # by tokens; a study by prompts
     "last": lambda tokens: default_model(tokens, "last"),
     "all": lambda tokens: default_model(tokens, "all"),
     "to-the-end": to_the_end,
@@ -163,4 +156,6 @@ PAIRS: dict[str, Callable[[int], Pair]] = {
     "sinks": lambda tokens: random_weights("sinks", tokens),
     "softcap-sdpa": lambda tokens: without_feature("softcap", tokens),
     "sinks-sdpa": lambda tokens: without_feature("sinks", tokens),
+    "study-one-by-one": lambda prompts: study_run(prompts, batched=False),
+    "study-batched": lambda prompts: study_run(prompts, batched=True),
 }

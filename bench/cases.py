@@ -54,6 +54,8 @@ def _contest(contestant: str, rounds: int) -> Callable[[Session, int], dict[str,
     return run
 
 
+STUDY_AIM = "1.176"  # 85 % of the tokens a second
+
 CASES = [
     Case("last-2048", "cost", "last token", 2048, _pair("last", 9), "1.04"),
     Case("all-512", "cost", "all queries", 512, _pair("all", 21), "1.06"),
@@ -70,6 +72,8 @@ CASES = [
         2048,
         _pair("qwen-attention-large", 15),
     ),
+    Case("study-one-by-one", "cost", "a study of 204 prompts, run whole", 204, _pair("study-one-by-one", 5), STUDY_AIM),
+    Case("study-batched", "cost", "the same study", 204, _pair("study-batched", 3), STUDY_AIM),
     Case("padded-batch", "feature", "batch of 4, padded on the left", 1024, _pair("padded-batch", 7)),
     Case("window", "feature", "sliding window of 512 (Mistral)", 2048, _pair("window", 11)),
     Case("softcap", "feature", "softcap and alternating windows (Gemma 2)", 2048, _pair("softcap", 11)),

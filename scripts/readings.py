@@ -8,6 +8,7 @@ import polars as pl
 
 REFERENCE = Path(__file__).resolve().parent.parent / "reference"
 LABELS = {"whitespace": "Whitespace", "star": "* (Star)", "hash": "# (Hash)"}
+COLOURS = {"whitespace": "#c8c8c8", "star": "#4393c3", "hash": "#b2182b"}
 MODELS = ["Qwen-Phys", "Qwen-Instruct"]
 
 
@@ -38,6 +39,7 @@ def symbols() -> pl.DataFrame:
             total_low=pl.col("total_low").round(6),
             total_high=pl.col("total_high").round(6),
             n="n",
+            colour=pl.col("token_class").replace_strict(COLOURS),
         )
     )
 

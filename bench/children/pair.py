@@ -21,7 +21,8 @@ def main() -> None:
     asked = parser.parse_args()
     pair = PAIRS[asked.pair](asked.tokens)
     timing = interleave(pair.base, pair.arm, asked.rounds, partial(print, "   ", flush=True))
-    asked.out.write_text(json.dumps({"timing": asdict(timing), "against": pair.against}))
+    told = {"timing": asdict(timing), "against": pair.against}
+    asked.out.write_text(json.dumps(told if pair.tokens is None else told | {"tokens": pair.tokens}))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import pytest
 
 from attnscope.figures.kind import Look, kinds
 from attnscope.figures.kinds import strip
-from attnscope.figures.write import draw_table, plain, write_figure
+from attnscope.figures.write import draw_tables, plain, write_figure
 
 LOOK = Look(title="T", y="share", caption="C.")
 
@@ -23,7 +23,7 @@ def lines(one: list[float], two: list[float], *, inserted: tuple[int, ...] = (),
         for name, values in (("one", one), ("two", two))
         for place, value in enumerate(values)
     ]
-    return draw_table("lines", pl.DataFrame(rows, infer_schema_length=None), "t.csv", LOOK).reading
+    return draw_tables("lines", {"t": pl.DataFrame(rows, infer_schema_length=None)}, LOOK).reading
 
 
 def test_lines_tell_their_peaks_and_where_they_part() -> None:
@@ -67,7 +67,7 @@ def heatmap(values: list[list[float]]) -> str:
         for layer, heads in enumerate(values)
         for head, value in enumerate(heads)
     ]
-    return draw_table("heatmap", pl.DataFrame(rows), "t.csv", LOOK).reading
+    return draw_tables("heatmap", {"t": pl.DataFrame(rows)}, LOOK).reading
 
 
 def test_a_map_tells_its_extremes_its_mean_and_its_signs() -> None:
@@ -84,7 +84,7 @@ def test_a_map_tells_its_extremes_its_mean_and_its_signs() -> None:
 def test_a_strip_tells_its_highest_tokens_and_segment() -> None:
     rows = [("P", 0, "a", 0.1, "x"), ("P", 1, " b\n", 0.6, "y"), ("P", 2, "c", 0.3, "y")]
     names = ["panel", "position", "token", "attention", "segment"]
-    told = draw_table("strip", pl.DataFrame(rows, schema=names, orient="row"), "t.csv", LOOK).reading
+    told = draw_tables("strip", {"t": pl.DataFrame(rows, schema=names, orient="row")}, LOOK).reading
     assert r"highest ' b\n' at 1 0.6000, 'c' at 2 0.3000 and 'a' at 0 0.1000" in told
     assert "the largest mean of a segment's tokens is 0.4500, at segment y" in told
 
@@ -111,7 +111,7 @@ def test_the_least_table_of_each_kind_is_drawn_in_every_format_even_with_hostile
 ) -> None:
     hostile = "</script><script>alert(1)</script>"
     rows = [{key: hostile if isinstance(value, str) else value for key, value in row.items()} for row in TABLES[kind]]
-    figure = draw_table(kind, pl.DataFrame(rows), "t.csv", Look(title=hostile, y=hostile, caption=hostile))
+    figure = draw_tables(kind, {"t": pl.DataFrame(rows)}, Look(title=hostile, y=hostile, caption=hostile))
     for path in write_figure(figure, tmp_path):
         assert path.stat().st_size > 50
     svg = (tmp_path / "t.svg").read_text()
@@ -123,11 +123,21 @@ def test_the_least_table_of_each_kind_is_drawn_in_every_format_even_with_hostile
 def test_a_table_without_a_column_is_refused_with_what_is_needed() -> None:
     from attnscope.errors import AttnscopeError
 
+    wrong = pl.DataFrame({"group": ["a"], "bar": ["b"], "token_class": ["c"], "mas": [1]})
     with pytest.raises(AttnscopeError, match=r"no column 'mass'.*near: mas.*needs group, bar, token_class, mass"):
-        draw_table(
-            "bars", pl.DataFrame({"group": ["a"], "bar": ["b"], "token_class": ["c"], "mas": [1]}), "t.csv", LOOK
-        )
+        draw_tables("bars", {"t": wrong}, LOOK)
     with pytest.raises(AttnscopeError, match="can't be read as"):
-        draw_table("bars", pl.DataFrame(TABLES["bars"]).with_columns(mass=pl.lit("much")), "t.csv", LOOK)
+        draw_tables("bars", {"t": pl.DataFrame(TABLES["bars"]).with_columns(mass=pl.lit("much"))}, LOOK)
     with pytest.raises(AttnscopeError, match="near: bars"):
-        draw_table("bar", pl.DataFrame(TABLES["bars"]), "t.csv", LOOK)
+        draw_tables("bar", {"t": pl.DataFrame(TABLES["bars"])}, LOOK)
+
+
+def test_several_tables_stand_side_by_side_under_their_labels(tmp_path: Path) -> None:
+    bars = pl.DataFrame(TABLES["bars"])
+    both = draw_tables("bars", {"read": bars, "measured": bars.with_columns(pl.col("mass") * 2)}, LOOK)
+    groups = list(dict.fromkeys(bars["group"]))
+    assert list(dict.fromkeys(both.table["group"])) == [
+        f"{label}: {each}" for label in ("read", "measured") for each in groups
+    ]
+    assert both.table["mass"].to_list() == [*bars["mass"], *(bars["mass"] * 2)]
+    assert write_figure(both, tmp_path)

@@ -15,6 +15,7 @@ from gguf import GGUFWriter, TokenType
 from peft import LoraConfig, get_peft_model
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
+from tokenizers.trainers import BpeTrainer
 from transformers import LlamaConfig, PreTrainedTokenizerFast
 
 from attnscope.models.builtin import Builtin
@@ -30,6 +31,18 @@ def tokenizer() -> Any:
     bytes_only.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bytes_only.decoder = decoders.ByteLevel()
     return PreTrainedTokenizerFast(tokenizer_object=bytes_only, **SPECIAL)
+
+
+def wordy_tokenizer(text: str) -> Any:
+    """Cuts text otherwise than `tokenizer`: learned from a text, so that its words are tokens."""
+    learned = Tokenizer(BPE())
+    learned.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    learned.decoder = decoders.ByteLevel()
+    size = len(VOCABULARY) + 60
+    learned.train_from_iterator(
+        [text] * 9, BpeTrainer(vocab_size=size, initial_alphabet=ALPHABET, special_tokens=["<s>", "</s>"])
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=learned, **SPECIAL)
 
 
 def llama_config(**changes: Any) -> LlamaConfig:

@@ -1,28 +1,36 @@
-"""`attnscope figure`: draw any table that has the columns."""
+"""`attnscope figure`: draw any tables that have the columns."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from attnscope.errors import AttnscopeError
 
+if TYPE_CHECKING:
+    import polars as pl
+
 
 def figure(
     kind: Annotated[str, typer.Argument(help="bars, lines, heatmap or strip.")],
-    table: Annotated[Path, typer.Argument(help="A .csv or .parquet file with the kind's columns.")],
+    tables: Annotated[
+        list[str],
+        typer.Argument(
+            help="A .csv or .parquet file with the kind's columns; several are drawn side by side, each under its "
+            "LABEL in LABEL=FILE or its file's name.",
+            metavar="TABLE...",
+        ),
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="A .svg, .png, .pdf, .vl.json or .md file.")],
     title: Annotated[str, typer.Option(help="Above it.")] = "",
     y: Annotated[str, typer.Option(help="Title of the vertical axis.")] = "",
     caption: Annotated[str, typer.Option(help="Below the title.")] = "",
 ) -> None:
-    """Draw any table that has a figure's columns."""
-    import polars as pl
-
+    """Draw any table that has a figure's columns, or several side by side."""
     from attnscope.figures.kind import Look, find_kind
-    from attnscope.figures.write import FILES, draw_table, write_file
+    from attnscope.figures.write import FILES, draw_tables, write_file
 
     find_kind(kind, "figure")
     if not any(out.name.endswith(ending) for ending in FILES):
@@ -36,19 +44,45 @@ def figure(
         raise AttnscopeError(
             "can't write the figure", where=str(out), allowed="a folder that exists", todo="make the folder first"
         )
-    readers: dict[str, Any] = {".csv": pl.read_csv, ".parquet": pl.read_parquet}
-    if table.suffix not in readers or not table.is_file():
-        raise AttnscopeError(
-            "there is no such table", where=str(table), allowed="a .csv or .parquet file", todo="check the path"
-        )
-    try:
-        held = readers[table.suffix](table)
-    except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
-        raise AttnscopeError(
-            f"can't read the table: {error}", where=str(table), allowed=f"a {table.suffix} file", todo="mend the file"
-        ) from error
-    if not len(held):
-        raise AttnscopeError("the table is empty", where=str(table), allowed="at least one row", todo="fill it")
-    made = draw_table(kind, held, str(table), Look(title=title or table.stem, y=y, caption=caption))
+    held = {label: _read(path) for label, path in _labelled(tables).items()}
+    name = " and ".join(held)
+    made = draw_tables(kind, held, Look(title=title or name, y=y, caption=caption))
     write_file(made, out)
     print(f"wrote {out}")  # noqa: T201
+
+
+def _labelled(tables: list[str]) -> dict[str, Path]:
+    """`LABEL=FILE` or `FILE` -> {label: file}."""
+    found: dict[str, Path] = {}
+    for each in tables:
+        label, equals, path = each.partition("=")
+        if Path(each).exists() or not equals:
+            label, path = Path(each).stem, each
+        if label in found:
+            raise AttnscopeError(
+                f"two tables are called '{label}'",
+                where=each,
+                allowed="each label once",
+                todo="tell them apart, as in before=a/t.csv after=b/t.csv",
+            )
+        found[label] = Path(path)
+    return found
+
+
+def _read(path: Path) -> pl.DataFrame:
+    import polars as pl
+
+    readers: dict[str, Any] = {".csv": pl.read_csv, ".parquet": pl.read_parquet}
+    if path.suffix not in readers or not path.is_file():
+        raise AttnscopeError(
+            "there is no such table", where=str(path), allowed="a .csv or .parquet file", todo="check the path"
+        )
+    try:
+        held: pl.DataFrame = readers[path.suffix](path)
+    except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
+        raise AttnscopeError(
+            f"can't read the table: {error}", where=str(path), allowed=f"a {path.suffix} file", todo="mend the file"
+        ) from error
+    if not len(held):
+        raise AttnscopeError("the table is empty", where=str(path), allowed="at least one row", todo="fill it")
+    return held

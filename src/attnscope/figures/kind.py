@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
@@ -22,12 +22,11 @@ from attnscope.study.parts import FigurePart
 
 @dataclass(frozen=True)
 class Look:
-    """What the table doesn't say: titles, colours, and the caption's facts."""
+    """What the table doesn't say: titles, and the caption's facts."""
 
     title: str = ""
     y: str = ""
     caption: str = ""
-    colours: Mapping[str, str] = field(default_factory=dict)
     number_from: int = 0
 
 
@@ -52,6 +51,8 @@ class Kind:
     look: Callable[[Run, FigurePart, pl.DataFrame], Look]
     draw: Callable[[pl.DataFrame, Look], alt.TopLevelMixin]
     read: Callable[[pl.DataFrame, Look], str]
+    apart: str = "panel"
+    """The column whose words stand apart in the picture: where several tables are drawn side by side, it tells them."""
 
     def checked(self, table: pl.DataFrame, where: str) -> pl.DataFrame:
         """The table with its columns in their types; refused if one is missing or can't be read so."""

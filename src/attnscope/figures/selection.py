@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import polars as pl
+
 from attnscope.analysis.run import Run
 from attnscope.errors import AttnscopeError
 from attnscope.study.classes import OTHER
-from attnscope.study.parts import DepthsPart, FigurePart, HeadPart, PanelPart, layer_at
+from attnscope.study.parts import COLOUR, DepthsPart, FigurePart, HeadPart, PanelPart, layer_at
 
-PALETTE = ("#b2182b", "#4393c3", "#bdbdbd", "#1b7837", "#762a83", "#e08214", "#35978f", "#8c510a")
+# Neighbours differ in lightness, so that parts of a bar can be told apart in gray and by colour-blind readers.
+PALETTE = ("#b2182b", "#4393c3", "#c8c8c8", "#173f5f", "#fdb863", "#8073ac", "#a6dba0", "#7f3b08")
 LINES = ("#1f77b4", "#ff7f0e", "#2ca02c", "#9467bd", "#8c564b", "#17becf")
 
 
@@ -75,6 +78,15 @@ def condition_colours(run: Run, names: Sequence[str]) -> dict[str, str]:
     return {
         condition_label(run, name): run.study.condition(name).colour or LINES[place % len(LINES)]
         for place, name in enumerate(names)
+    }
+
+
+def colours_of(made: pl.DataFrame, column: str, palette: Sequence[str]) -> dict[str, str]:
+    """What a figure's table says of the colour of each of a column's words; from the palette where it says nothing."""
+    given = made.filter(pl.col("colour").str.contains(COLOUR)).unique(column, keep="first", maintain_order=True)
+    known = dict(given.select(column, "colour").iter_rows())
+    return {
+        name: known.get(name) or palette[place % len(palette)] for place, name in enumerate(dict.fromkeys(made[column]))
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -51,11 +51,17 @@ def make_figure(run: Run, part: FigurePart) -> Figure:
     return Figure(part.name, part.kind, table, look, kind.draw(table, look), kind.read(table, look))
 
 
-def draw_table(kind_name: str, table: pl.DataFrame, where: str, look: Look) -> Figure:
-    """A figure from any table that has the kind's columns."""
-    kind = find_kind(kind_name, where)
-    checked = kind.checked(table, where)
-    return Figure(Path(where).stem, kind_name, checked, look, kind.draw(checked, look), kind.read(checked, look))
+def draw_tables(kind_name: str, tables: Mapping[str, pl.DataFrame], look: Look) -> Figure:
+    """A figure from any table that has the kind's columns; several, by label, are drawn side by side."""
+    kind = find_kind(kind_name, "figure")
+    parts = [kind.checked(table, label) for label, table in tables.items()]
+    if len(parts) > 1:
+        parts = [
+            part.with_columns((pl.lit(f"{label}: ") + pl.col(kind.apart)).alias(kind.apart))
+            for label, part in zip(tables, parts, strict=True)
+        ]
+    whole = pl.concat(parts)
+    return Figure(" and ".join(tables), kind_name, whole, look, kind.draw(whole, look), kind.read(whole, look))
 
 
 def write_figure(figure: Figure, folder: Path) -> list[Path]:

@@ -11,6 +11,10 @@ from attnscope.errors import near
 from attnscope.study.conditions import sources
 from attnscope.study.conditions.source import Source
 
+COLOUR = r"^(#[0-9a-fA-F]{3}([0-9a-fA-F]{3})?|[a-z]+)$"
+Colour = Annotated[str, Field(pattern=COLOUR)]
+"""'#ff7f0e' or a name such as orange."""
+
 
 class Part(BaseModel):
     """A mapping of a study file; a key it doesn't know is refused with the nearest that it does."""
@@ -40,7 +44,7 @@ class ModelPart(Part):
     )
     device: str | None = Field(None, description="cpu, cuda, cuda:1, mps; by default the best there is.")
     device_map: str | None = Field(None, description="Spread a large model over devices: auto, balanced, ...")
-    colour: str | None = Field(None, description="Of its label in figures, such as '#1f77b4'.")
+    colour: Colour | None = Field(None, description="Of its label in figures, such as '#1f77b4'.")
 
     @model_validator(mode="before")
     @classmethod
@@ -122,7 +126,7 @@ class ConditionPart(Part):
 
     name: str = Field(description="Its name in tables and figures.")
     label: str | None = Field(None, description="What figures call it; by default its name.")
-    colour: str | None = Field(None, description="Of its line or bar, such as '#ff7f0e'.")
+    colour: Colour | None = Field(None, description="Of its line or bar, such as '#ff7f0e'.")
     insert: _insertion() | None = Field(None, description="The text to insert: one source.")  # type: ignore[valid-type]
     before: str | None = Field(None, description="Insert right before this segment.")
     after: str | None = Field(None, description="Insert right after this segment.")
@@ -163,7 +167,7 @@ class ClassPart(Part):
     special: Literal[True] | None = Field(None, description="The model's own marks.")
     within: str | None = Field(None, description="Of characters or regex: only in this segment.")
     label: str | None = Field(None, description="What figures call it; by default its name.")
-    colour: str | None = Field(None, description="Of its segments and lines.")
+    colour: Colour | None = Field(None, description="Of its segments and lines.")
 
     @model_validator(mode="before")
     @classmethod

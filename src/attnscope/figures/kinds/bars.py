@@ -27,7 +27,9 @@ FIELDS = (
     Field("total_high", pl.Float64, "upper end of the whole bar's interval", optional=True),
     Field("expected", pl.Float64, "what a uniform gaze would put there", optional=True),
     Field("n", pl.Int64, "how many prompts", optional=True),
+    Field("colour", pl.String, "of the part, such as '#b2182b'", optional=True),
 )
+STEP, GAP = 34, 20  # a bar's width, and what is between groups
 
 
 def table(run: Run, part: FigurePart) -> pl.DataFrame:
@@ -69,7 +71,12 @@ def table(run: Run, part: FigurePart) -> pl.DataFrame:
                 token_class=pl.col("token_class").replace_strict({n: selection.class_label(run, n) for n in names}),
             )
         )
-    made = pl.concat(parts).sort("place", "model_place", "condition_place", "class_place")
+    colours = selection.class_colours(run, names)
+    made = (
+        pl.concat(parts)
+        .sort("place", "model_place", "condition_place", "class_place")
+        .with_columns(colour=pl.col("token_class").replace_strict(colours))
+    )
     return made.select(field.name for field in FIELDS)
 
 
@@ -99,14 +106,13 @@ def look(run: Run, part: FigurePart, made: pl.DataFrame) -> Look:
         y=part.y or "share of attention",
         caption=f"Gaze of {gaze}, mean over {heads} and n = {count} prompts; {interval}."
         + (" Layers and heads are numbered from 1." if part.number_from else ""),
-        colours=selection.class_colours(run, selection.classes(run, part)),
         number_from=part.number_from,
     )
 
 
 def draw(made: pl.DataFrame, seen: Look) -> alt.FacetChart:
     groups, bars, names = (list(dict.fromkeys(made[name])) for name in ("group", "bar", "token_class"))
-    colours = [seen.colours.get(name) or PALETTE[place % len(PALETTE)] for place, name in enumerate(names)]
+    colours = list(selection.colours_of(made, "token_class", PALETTE).values())
     data = made.with_columns(
         order=pl.col("token_class").replace_strict({name: place for place, name in enumerate(names)})
     )
@@ -133,18 +139,20 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.FacetChart:
         whiskers = alt.Chart().mark_rule(color="black").encode(x=x, y="total_low:Q", y2="total_high:Q")
         ends = alt.Chart().mark_tick(color="black", thickness=1, size=7)
         layers += [whiskers, ends.encode(x=x, y="total_low:Q"), ends.encode(x=x, y="total_high:Q")]
-    width = max(48, 34 * len(bars))
-    return (
+    held = {group: made.filter(pl.col("group") == group)["bar"].n_unique() for group in groups}
+    words = max(len(line) for group in groups for line in group.split(": "))  # a label's own lines, one above the other
+    step = max(STEP, 7 * words // min(held.values()))
+    header = alt.Header(labelFontWeight="bold", labelExpr="split(datum.label, ': ')")
+    chart = (
         alt.layer(*layers, data=data)
-        .properties(width=width, height=260)
-        .facet(column=alt.Column("group:N", sort=groups, title=None, header=alt.Header(labelFontWeight="bold")))
-        .properties(
-            title=alt.Title(
-                seen.title,
-                subtitle=textwrap.wrap(seen.caption, max(60, (width + 20) * len(groups) // 6)),
-                anchor="start",
-            )
-        )
+        .properties(width=alt.Step(step), height=260)
+        .facet(column=alt.Column("group:N", sort=groups, title=None, header=header))
+    )
+    if min(held.values()) < len(bars):  # no gaps for bars that a group has not
+        chart = chart.resolve_scale(x="independent")
+    across = sum(step * count + GAP for count in held.values())
+    return chart.properties(
+        title=alt.Title(seen.title, subtitle=textwrap.wrap(seen.caption, max(60, across // 6)), anchor="start")
     )
 
 
@@ -210,4 +218,4 @@ def read(made: pl.DataFrame, seen: Look) -> str:
     )
 
 
-KIND = Kind("bars", "where attention lands, by class of token", FIELDS, table, look, draw, read)
+KIND = Kind("bars", "where attention lands, by class of token", FIELDS, table, look, draw, read, apart="group")

@@ -22,6 +22,8 @@ FIELDS = (
     Field("value", pl.Float64, "the cell's colour"),
     Field("n", pl.Int64, "how many prompts", optional=True),
 )
+DARK = 0.6  # of the scale: black on it is not seen
+MARKED = 0.1  # of the scale: cells so far below zero are marked, for in gray both ends are dark
 
 
 def table(run: Run, part: FigurePart) -> pl.DataFrame:
@@ -135,19 +137,25 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
     scale = (
         alt.Scale(scheme="purpleorange", domain=[-reach, reach]) if signed else alt.Scale(scheme="viridis", domainMin=0)
     )
-    charts = [
-        alt.Chart(made.filter(pl.col("panel") == title))
-        .mark_rect()
-        .encode(
+    charts = []
+    for title in dict.fromkeys(made["panel"]):
+        base = alt.Chart(made.filter(pl.col("panel") == title)).encode(
             x=alt.X("layer:O", title="layer", axis=alt.Axis(labelAngle=0, labelOverlap="greedy")),
             y=alt.Y("head:O", title="head"),
+        )
+        cells = base.mark_rect().encode(
             color=alt.Color("value:Q", scale=scale, title=textwrap.wrap(seen.y, 18)),
             tooltip=["layer", "head", alt.Tooltip("value", format=".4f"), "n"],
         )
-        .properties(width=alt.Step(15), height=alt.Step(15), title=title)
-        for title in dict.fromkeys(made["panel"])
-    ]
-    title = alt.Title(seen.title, subtitle=textwrap.wrap(seen.caption, 80), anchor="start")
+        below = (
+            base.transform_filter(f"datum.value < {-MARKED * reach}")
+            .mark_text(fontSize=9, text="–")
+            .encode(color=alt.condition(f"datum.value < {-DARK * reach}", alt.value("white"), alt.value("black")))
+        )
+        shown = alt.layer(cells, below) if signed else cells
+        charts.append(shown.properties(width=alt.Step(15), height=alt.Step(15), title=title))
+    told = f"{seen.caption} A dash: below zero by over a tenth of the scale." if signed else seen.caption
+    title = alt.Title(seen.title, subtitle=textwrap.wrap(told, 80), anchor="start")
     return alt.vconcat(*charts).properties(title=title)
 
 

@@ -30,7 +30,9 @@ FIELDS = (
     Field("inserted", pl.Boolean, "whether the token is inserted in most prompts", optional=True),
     Field("rank", pl.Int64, "the head's rank by how far its first two lines are apart", optional=True),
     Field("of", pl.Int64, "among so many heads", optional=True),
+    Field("colour", pl.String, "of the line, such as '#1f77b4'", optional=True),
 )
+DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2])
 Panel = alt.LayerChart | alt.FacetChart
 X_TITLES = {SHARED: "token position, insertion cut out", FULL: "token position, whole sequence"}
 
@@ -53,6 +55,7 @@ def table(run: Run, part: FigurePart) -> pl.DataFrame:
     for model in dict.fromkeys(panel.model for panel in shown if len(names) > 1):
         every = Heads(model, group, run.layers(model), run.heads(model), part.over)
         ranks[model] = ranked(run, every, names[:2])
+    colours = _colours(run, part)
     parts = []
     for panel in shown:
         rank = {} if panel.also else ranks.get(panel.model, {})
@@ -65,6 +68,7 @@ def table(run: Run, part: FigurePart) -> pl.DataFrame:
                     form=pl.lit(form),
                     rank=pl.lit(rank.get(selection.place_of(run, part, panel)), dtype=pl.Int64),
                     of=pl.lit(len(rank) or None, dtype=pl.Int64),
+                    colour=pl.col("series").replace_strict(colours, default=None, return_dtype=pl.String),
                 )
                 .select(field.name for field in FIELDS)
             )
@@ -115,7 +119,6 @@ def look(run: Run, part: FigurePart, made: pl.DataFrame) -> Look:
         y=part.y or "average attention weight",
         caption=f"Gaze of {gaze}; mean over up to {most:.0f} prompts, {matched}, as far as half "
         f"of them reach; {interval}." + (" Layers and heads are numbered from 1." if part.number_from else ""),
-        colours=_colours(run, part),
         number_from=part.number_from,
     )
 
@@ -136,9 +139,8 @@ def _colours(run: Run, part: FigurePart) -> dict[str, str]:
 
 def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
     titles, forms = (list(dict.fromkeys(made[name])) for name in ("panel", "form"))
-    series = list(dict.fromkeys(made["series"]))
-    colours = [seen.colours.get(name) or LINES[place % len(LINES)] for place, name in enumerate(series)]
-    scale = alt.Scale(domain=series, range=colours)
+    colours = selection.colours_of(made, "series", LINES)
+    scale = alt.Scale(domain=list(colours), range=list(colours.values()))
     width = 300 if len(titles) > 1 else 640
     rows = []
     titled: set[str] = set()
@@ -159,11 +161,8 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
 def _panel(part: pl.DataFrame, title: str, y: str, x: str, scale: alt.Scale, width: int) -> Panel:
     span = part.filter(pl.col("inserted"))["position"]
     place = alt.X("position:Q", title=x, scale=alt.Scale(nice=False))
-    colour = alt.Color(
-        "series:N",
-        scale=scale,
-        legend=alt.Legend(title=None, orient="top", symbolOpacity=1, symbolType="stroke", symbolStrokeWidth=2),
-    )
+    key = alt.Legend(title=None, orient="top", symbolOpacity=1, symbolType="stroke", symbolStrokeWidth=2)
+    colour = alt.Color("series:N", scale=scale, legend=key)
     base = alt.Chart(part)
     layers: list[alt.Chart] = []
     if len(span):
@@ -177,14 +176,16 @@ def _panel(part: pl.DataFrame, title: str, y: str, x: str, scale: alt.Scale, wid
     if part["low"].is_not_null().any():
         band = base.transform_calculate(low="max(0, datum.low)")  # a mean of shares is not below zero
         layers.append(band.mark_area(opacity=0.22).encode(x=place, y="low:Q", y2="high:Q", color=colour))
-    layers.append(
-        base.mark_line(strokeWidth=1.4).encode(
-            x=place,
-            y=alt.Y("attention:Q", title=y or None),
-            color=colour,
-            tooltip=["series", "position", alt.Tooltip("attention", format=".4f"), "n"],
-        )
+    line = base.mark_line(strokeWidth=1.4).encode(
+        x=place,
+        y=alt.Y("attention:Q", title=y or None),
+        color=colour,
+        tooltip=["series", "position", alt.Tooltip("attention", format=".4f"), "n"],
     )
+    if len(scale.domain) > 2:  # more than two colours are not told apart in gray
+        dashes = alt.Scale(domain=scale.domain, range=[DASHES[i % len(DASHES)] for i in range(len(scale.domain))])
+        line = line.encode(strokeDash=alt.StrokeDash("series:N", scale=dashes, legend=key))
+    layers.append(line)
     return alt.layer(*layers).properties(width=width, height=190, title=title)
 
 
