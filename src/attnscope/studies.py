@@ -9,10 +9,10 @@ from pathlib import Path
 from attnscope.analysis.run import Run
 from attnscope.errors import AttnscopeError, near
 from attnscope.figures.kind import find_kind
-from attnscope.report.write import report_run
+from attnscope.report.write import is_reported, report_run
 from attnscope.runs.folder import RunFolder
 from attnscope.runs.perform import Order, Outcome, Silent, Watcher, perform
-from attnscope.study.file import find_study, read_study
+from attnscope.study.file import bundled_studies, find_study, read_study, refuse_unknown_segments
 from attnscope.study.parts import Study
 from attnscope.study.prompts import read_prompts
 
@@ -26,25 +26,38 @@ def order_study(
     models: Sequence[str] = (),
     swaps: Mapping[str, str] | None = None,
     strict: bool = False,
+    forget: bool = False,
+    command: str | None = None,
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
 ) -> Order:
     """A study by bundled name or file, checked and with its prompts; nothing is loaded yet.
 
-    limit: only the first so many prompts. models: only these, by label. swaps: other sources, by label.
+    limit: only the first so many prompts. models: only these, by label. swaps: other sources, by label. strict: a
+    prompt that can't be measured is an error. forget: remove what was measured for other versions of the study.
     """
     path = find_study(name)
     study = _swapped(_picked(read_study(path), models), swaps or {})
     for figure in study.figures:
         find_kind(figure.kind, f"{path.name}, figure {figure.name}")
     prompts = read_prompts(study, path.parent)
+    refuse_unknown_segments(study, prompts.layout, path)
     if limit is not None:
         if limit < 1:
             raise AttnscopeError(
                 "there would be no prompts", where=f"--limit {limit}", allowed="1 or more", todo="give a larger limit"
             )
         prompts = replace(prompts, prompts=prompts.prompts[:limit])
-    return Order(study, path.read_text(encoding="utf-8"), prompts, strict, trust_remote_code, allow_pickle)
+    return Order(
+        study,
+        path.read_text(encoding="utf-8"),
+        prompts,
+        strict=strict,
+        forget=forget,
+        command=command,
+        trust_remote_code=trust_remote_code,
+        allow_pickle=allow_pickle,
+    )
 
 
 def run_study(name: str, out: Path | str | None = None, *, watcher: Watcher | None = None, **options: object) -> Run:
@@ -55,7 +68,8 @@ def run_study(name: str, out: Path | str | None = None, *, watcher: Watcher | No
     order = order_study(name, **options)  # type: ignore[arg-type]
     folder = default_folder(name) if out is None else Path(out)
     perform(order, RunFolder(folder), watcher)
-    report_run(folder, command=f"attnscope run {name} --out {folder}")
+    if not is_reported(folder):
+        report_run(folder)
     return Run(folder)
 
 
@@ -64,7 +78,7 @@ def perform_order(order: Order, folder: Path, watcher: Watcher | None = None) ->
 
 
 def default_folder(name: str) -> Path:
-    return RUNS / (Path(name).stem if name.endswith((".yaml", ".yml")) else name)
+    return RUNS / (name if name in bundled_studies() else Path(name).stem)
 
 
 def _picked(study: Study, labels: Sequence[str]) -> Study:

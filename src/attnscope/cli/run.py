@@ -32,18 +32,24 @@ def run(
     swap: Swap = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell cells, tokens, time and disk.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first prompt that can't be measured.")] = False,
+    forget: Annotated[
+        bool, typer.Option("--forget", help="Remove what was measured for other versions of the study.")
+    ] = False,
     trust_remote_code: options.TrustRemoteCode = False,
     allow_pickle: options.AllowPickle = False,
 ) -> None:
     """Run a study: measure, write tables, draw figures, write the report. Run again, it goes on where it was."""
     from attnscope.studies import default_folder, order_study
 
+    command = shlex.join(["attnscope", *sys.argv[1:]])
     order = order_study(
         study,
         limit=limit,
         models=labels(models),
         swaps=swaps(swap),
         strict=strict,
+        forget=forget,
+        command=command,
         trust_remote_code=trust_remote_code,
         allow_pickle=allow_pickle,
     )
@@ -53,12 +59,12 @@ def run(
 
         show_estimate(order)
         return
-    _perform(order, folder, shlex.join(["attnscope", *sys.argv[1:]]))
+    _perform(order, folder, command)
 
 
 def _perform(order: Order, folder: Path, command: str) -> None:
     from attnscope.cli.progress import Bar
-    from attnscope.report.write import report_run
+    from attnscope.report.write import is_reported, report_run
     from attnscope.studies import perform_order
 
     with Bar() as bar:
@@ -67,11 +73,11 @@ def _perform(order: Order, folder: Path, command: str) -> None:
         except KeyboardInterrupt:
             bar.say(f"stopped; what is measured is kept in {folder}. Go on with: {command}")
             raise
-    if outcome.unchanged and (folder / "report.html").is_file():
+    if outcome.unchanged and is_reported(folder):
         print(f"nothing to do: {folder} is finished and the study has not changed ({outcome.kept} cells)")  # noqa: T201
         print(f"report: {folder / 'report.html'}")  # noqa: T201
         return
-    _summarise(outcome, report_run(folder, command=command))
+    _summarise(outcome, report_run(folder))
 
 
 def _summarise(outcome: Outcome, made: Reported) -> None:

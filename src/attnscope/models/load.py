@@ -23,6 +23,7 @@ from attnscope.models.sources import Source, find_source
 from attnscope.models.weights import Weights, folder_weights, gguf_weights
 from attnscope.models.wording import Wording
 
+_DESCRIPTIONS = (".json", ".jinja", ".py", ".model", ".txt")
 _DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 
@@ -38,6 +39,17 @@ class Description:
     wording: Wording
     device: torch.device
     adapter: Path | None
+
+    @property
+    def files(self) -> list[Path]:
+        """What its numbers depend on besides weights: configurations, tokenizer, template, code; an adapter's too."""
+        folders = [folder for folder in (self.path, self.adapter) if folder is not None and folder.is_dir()]
+        return sorted(
+            path
+            for folder in folders
+            for path in folder.iterdir()
+            if path.is_file() and path.suffix in _DESCRIPTIONS and not path.name.startswith(".")
+        )
 
 
 @dataclass(frozen=True)

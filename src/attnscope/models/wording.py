@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -10,6 +11,9 @@ from jinja2 import TemplateError
 
 from attnscope.errors import AttnscopeError
 from attnscope.study.tokens import Token
+
+HALF = "\N{REPLACEMENT CHARACTER}"  # what bytes are decoded to that are no whole character yet
+CONTEXT = 8  # tokens that what follows may depend on
 
 
 class Wording:
@@ -43,7 +47,7 @@ class Wording:
         made = self.tokenizer(text, return_offsets_mapping=True, add_special_tokens=not chat)
         tokens = []
         for position, (token, (start, end)) in enumerate(zip(made["input_ids"], made["offset_mapping"], strict=True)):
-            word = text[start:end] if end > start else self.tokenizer.convert_ids_to_tokens(token)
+            word = text[start:end] if end > start else self._name(token)
             tokens.append(Token(position, int(token), str(word), int(start), int(end), token in self.special_ids))
         if not tokens:
             raise AttnscopeError(
@@ -51,15 +55,32 @@ class Wording:
             )
         return tokens
 
-    def spelled(self, ids: Sequence[int], text: str = "", position: int = 0) -> tuple[str, list[Token]]:
-        """Tokens given by id, one after the other behind `text`: the whole text, and the tokens in it."""
-        tokens = []
-        for place, token in enumerate(ids, position):
-            word = str(self.tokenizer.decode([token]))
-            start = len(text)
-            text += word
-            tokens.append(Token(place, int(token), word, start, len(text), token in self.special_ids))
-        return text, tokens
+    def spelled(self, ids: Sequence[int], text: str = "", before: Sequence[int] = ()) -> tuple[str, list[Token]]:
+        """Tokens given by id behind a `text` of tokens `before`: the whole text, and each token's characters in it.
+
+        A token is decoded behind its neighbours, as what it spells may depend on them; one that holds only a part of a
+        character covers the whole of it.
+        """
+        tokens: list[Token] = []
+        first, done, partial = 0, len(text), ""  # the tokens since `first` spell `partial` so far
+        for place, token in enumerate(ids):
+            context = [*before, *ids[:first]][-CONTEXT:]
+            spelt = self._decode([*context, *ids[first : place + 1]])[len(self._decode(context)) :]
+            whole = spelt.rstrip(HALF)
+            cut = len(whole) < len(spelt) and place + 1 < len(ids)
+            start = done + len(partial.rstrip(HALF))
+            end = done + len(whole) + (1 if cut else len(spelt) - len(whole))
+            tokens.append(Token(len(before) + place, int(token), "", start, end, token in self.special_ids))
+            partial = spelt
+            if not cut:
+                text, first, done, partial = text + spelt, place + 1, done + len(spelt), ""
+        return text, [replace(token, text=text[token.start : token.end] or self._name(token.id)) for token in tokens]
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    def _name(self, token: int) -> str:
+        return str(self.tokenizer.convert_ids_to_tokens(token))
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
@@ -69,5 +90,7 @@ class Wording:
     @cached_property
     def words(self) -> list[str]:
         """The vocabulary's plain words: letters behind a blank, which stay one token wherever they stand."""
-        found = (str(self.tokenizer.decode([token])) for token in range(len(self.tokenizer)))
+        some = self.tokenizer("a", add_special_tokens=False)["input_ids"][-1:]  # behind something, a blank is spelt
+        known = len(self._decode(some))
+        found = (self._decode([*some, token])[known:] for token in range(len(self.tokenizer)))
         return sorted({word for word in found if word[:1] == " " and len(word) > 3 and word[1:].isalpha()})

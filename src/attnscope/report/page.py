@@ -20,6 +20,11 @@ from attnscope.report.markdown import as_html
 MOST_ROWS = 400  # of a table shown; the csv beside the figure has them all
 
 
+def mark_of(run: Run) -> str:
+    """What tells a page which state of a run it is of."""
+    return f'<meta name="attnscope-run" content="{run.manifest["key"]}">'
+
+
 def write_page(run: Run, figures: Sequence[Figure], undrawn: Mapping[str, str], command: str) -> Path:
     environment = Environment(
         loader=PackageLoader("attnscope.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
@@ -27,6 +32,7 @@ def write_page(run: Run, figures: Sequence[Figure], undrawn: Mapping[str, str], 
     environment.filters["json"] = as_json
     chooser = head_chooser(run)
     page = environment.get_template("report.html.jinja").render(
+        mark=Markup(mark_of(run)),  # noqa: S704  (a hash)
         title=run.study.title or run.path.name,
         question=run.study.question,
         summary=_summary(run),

@@ -8,8 +8,8 @@ from pathlib import Path
 from attnscope.analysis.run import Run
 from attnscope.errors import AttnscopeError
 from attnscope.figures.selection import present
-from attnscope.figures.write import Figure, make_figure, write_figure
-from attnscope.report.page import write_page
+from attnscope.figures.write import FILES, Figure, make_figure, write_figure
+from attnscope.report.page import mark_of, write_page
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,16 @@ class Reported:
     """Figures that can't be drawn, and why: the others are."""
 
 
-def report_run(path: Path | str, *, command: str | None = None) -> Reported:
+def is_reported(path: Path) -> bool:
+    """Whether a finished run's report is of the run as it is."""
+    page = path / "report.html"
+    if not page.is_file():
+        return False
+    with page.open(encoding="utf-8") as file:
+        return mark_of(Run(path)) in file.read(2000)
+
+
+def report_run(path: Path | str) -> Reported:
     """Draw a run's figures and write its report anew, from its files alone."""
     run = Run(path)
     figures: list[Figure] = []
@@ -38,5 +47,8 @@ def report_run(path: Path | str, *, command: str | None = None) -> Reported:
             undrawn[part.name] = str(error)
     for figure in figures:
         write_figure(figure, run.path / "figures")
-    again = command or f"attnscope run {run.path / 'study.yaml'} --out {run.path}"
+    for left in (run.path / "figures").glob("*.*"):
+        if not any(left.name == f"{figure.name}{ending}" for figure in figures for ending in FILES):
+            left.unlink()  # of a figure that the study has no more, or that can't be drawn
+    again = run.manifest.get("command") or f"attnscope run {run.path / 'study.yaml'} --out {run.path}"
     return Reported(write_page(run, figures, undrawn, again), figures, undrawn)

@@ -98,7 +98,7 @@ class CellMaker:
 
     def answered(self, cell: Cell, ids: Sequence[int]) -> Cell:
         """The cell with an answer of these tokens after the prompt."""
-        spelled, more = self.wording.spelled(ids, cell.text.text, len(cell.tokens))
+        spelled, more = self.wording.spelled(ids, cell.text.text, cell.ids)
         text = cell.text.followed_by(Piece(ANSWER, spelled[len(cell.text.text) :]))
         alignment = cell.alignment
         if alignment is not None:  # answers differ, so their tokens have no counterpart
@@ -116,6 +116,13 @@ class CellMaker:
             if group in NAMED or (group == ANSWER and self._will_be_answered(segments)):
                 continue
             rows[group] = tuple(place for place, segment in enumerate(segments) if segment == group)
+            if not rows[group] and group == ANSWER:
+                raise AttnscopeError(
+                    "the answer is empty",
+                    where=f"prompt {prompt.name}, condition {condition}",
+                    allowed="an answer of at least one token",
+                    todo="leave the group 'answer' out, or the prompt",
+                )
             if not rows[group]:
                 raise AttnscopeError(
                     f"segment '{group}' has no token of its own",

@@ -11,8 +11,8 @@ from attnscope.errors import AttnscopeError, NoRoomError
 from attnscope.lens import Lens
 from attnscope.meter.reading import Reading
 from attnscope.runs.batches import Budget, batches
-from attnscope.runs.cells import Cell, CellMaker, Dropped
-from attnscope.runs.folder import Measured, RunFolder
+from attnscope.runs.cells import Cell, CellMaker
+from attnscope.runs.folder import Measured, Refused, RunFolder
 from attnscope.runs.tables import Shape
 
 Tick = Callable[[int], None]
@@ -28,33 +28,45 @@ class Work:
     shape: Shape
     entropy: bool
     generate: int | None
-    dropped: list[Dropped] = field(default_factory=list)
+    no_room: dict[str, str] = field(default_factory=dict)
+    """Cells that did not fit memory, and what was said: another time they may, so nothing is stored of them."""
 
 
 def measure_cells(lens: Lens, maker: CellMaker, work: Work, folder: RunFolder, limit: Budget, tick: Tick) -> None:
-    """Every cell of the work that the folder has not yet; what can't be measured is added to `work.dropped`."""
+    """Every cell of the work that the folder has not yet; of those that can't be measured, the reason is stored."""
     unique = {key: (cell, key) for cell, key in reversed(work.cells)}  # the same prompt twice is measured once
     missing = [unique[key] for key in dict.fromkeys(key for _, key in work.cells) if not folder.has_cell(key)]
-    queue = [[missing[number] for number in batch] for batch in batches([len(c.tokens) for c, _ in missing], limit)]
-    while queue:
-        batch = queue.pop(0)
-        try:
-            _measure(lens, maker, work, folder, batch)
-        except NoRoomError as error:
-            if len(batch) > 1:  # smaller pieces of it, next
-                half = len(batch) // 2
-                queue[:0] = [batch[:half], batch[half:]]
-                continue
-            work.dropped.append(_dropped(batch[0][0], error))
-        except AttnscopeError as error:
-            if len(batch) > 1:  # one of them is to blame: alone, the others are fine
-                queue[:0] = [[each] for each in batch]
-                continue
-            work.dropped.append(_dropped(batch[0][0], error))
+    for numbers in batches([len(cell.tokens) for cell, _ in missing], limit):
+        batch = [missing[number] for number in numbers]
+        folder.write_cells(_results(lens, maker, work, batch))
         tick(sum(len(cell.tokens) for cell, _ in batch))
 
 
-def _measure(lens: Lens, maker: CellMaker, work: Work, folder: RunFolder, batch: Sequence[tuple[Cell, str]]) -> None:
+def _results(
+    lens: Lens, maker: CellMaker, work: Work, batch: Sequence[tuple[Cell, str]]
+) -> dict[str, Measured | Refused]:
+    """What came of a batch, cell by cell. One that does not fit is split; in one that fails, one cell is to blame."""
+    try:
+        return _measure(lens, maker, work, batch)
+    except NoRoomError as error:
+        if len(batch) == 1:
+            work.no_room[batch[0][1]] = str(error)
+            return {}
+        half = len(batch) // 2
+        pieces = [batch[:half], batch[half:]]
+    except AttnscopeError as error:
+        if len(batch) == 1:
+            return {batch[0][1]: Refused(str(error))}
+        pieces = [[each] for each in batch]
+    found: dict[str, Measured | Refused] = {}
+    for piece in pieces:
+        found |= _results(lens, maker, work, piece)
+    return found
+
+
+def _measure(
+    lens: Lens, maker: CellMaker, work: Work, batch: Sequence[tuple[Cell, str]]
+) -> dict[str, Measured | Refused]:
     answers: list[list[int] | None] = [None] * len(batch)
     cells = [cell for cell, _ in batch]
     if work.generate is not None:
@@ -68,9 +80,7 @@ def _measure(lens: Lens, maker: CellMaker, work: Work, folder: RunFolder, batch:
         rows=[cell.rows for cell in cells],
         entropy=work.entropy,
     )
-    folder.write_cells(
-        {key: _measured(reading, answer) for (_, key), reading, answer in zip(batch, readings, answers, strict=True)}
-    )
+    return {key: _measured(reading, answer) for (_, key), reading, answer in zip(batch, readings, answers, strict=True)}
 
 
 def _measured(reading: Reading, answer: list[int] | None) -> Measured:
@@ -87,7 +97,3 @@ def _measured(reading: Reading, answer: list[int] | None) -> Measured:
         entropy=reading.entropy,
         answer=None if answer is None else np.asarray(answer, dtype=np.int64),
     )
-
-
-def _dropped(cell: Cell, error: AttnscopeError) -> Dropped:
-    return Dropped(cell.model, cell.condition, cell.prompt.number, str(error))

@@ -27,6 +27,7 @@ from safetensors.numpy import save_file
 from attnscope.errors import AttnscopeError
 
 MANIFEST, STUDY, CELLS, LOCK = "manifest.json", "study.yaml", "cells", ".lock"
+REFUSED = "refused"
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,13 @@ class Measured:
     seen: NDArray[np.float32]  # (V, heads or 1, groups, keys)
     entropy: NDArray[np.float32] | None  # (layers, heads, groups)
     answer: NDArray[np.int64] | None  # ids the model wrote, where it was asked to
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A cell that can't be measured, whatever is tried again."""
+
+    reason: str
 
 
 class RunFolder:
@@ -59,7 +67,7 @@ class RunFolder:
                 allowed="a folder that can be written to",
                 todo="choose another with --out",
             ) from error
-        if any(self.path.iterdir()) and not (self.path / MANIFEST).exists() and not (self.path / LOCK).exists():
+        if any(self.path.iterdir()) and not self._is_run():
             raise AttnscopeError(
                 "this folder holds something that is not a run",
                 where=str(self.path),
@@ -78,6 +86,15 @@ class RunFolder:
                 allowed="one writer at a time",
                 todo="wait for it, or choose another folder with --out",
             ) from error
+
+    def _is_run(self) -> bool:
+        """Whether attnscope made this folder; many things have a manifest.json."""
+        if not (self.path / MANIFEST).exists():
+            return all(each.name == LOCK for each in self.path.iterdir())
+        try:
+            return "attnscope" in (self.manifest() or {}).get("versions", {})
+        except (AttnscopeError, AttributeError):
+            return False
 
     def manifest(self) -> dict[str, Any] | None:
         """What the run says of itself; None if there is no run yet."""
@@ -112,14 +129,17 @@ class RunFolder:
     def has_cell(self, key: str) -> bool:
         return key in self._shards
 
-    def write_cells(self, cells: Mapping[str, Measured]) -> None:
+    def write_cells(self, cells: Mapping[str, Measured | Refused]) -> None:
         """Some cells in one file: all of them land, or none."""
-        arrays = {
-            f"{key}/{name}": np.ascontiguousarray(array)
-            for key, measured in cells.items()
-            for name, array in vars(measured).items()
-            if array is not None
-        }
+        if not cells:
+            return
+        arrays: dict[str, Any] = {}
+        for key, cell in cells.items():
+            if isinstance(cell, Refused):
+                arrays[f"{key}/{REFUSED}"] = np.frombuffer(cell.reason.encode(), dtype=np.uint8)
+                continue
+            held = {name: array for name, array in vars(cell).items() if array is not None}
+            arrays |= {f"{key}/{name}": np.ascontiguousarray(array) for name, array in held.items()}
         name = hashlib.sha256("".join(cells).encode()).hexdigest()
         shard = Path(CELLS) / f"{name}.safetensors"
         self.write(str(shard), lambda path: save_file(arrays, path))
@@ -127,22 +147,24 @@ class RunFolder:
 
     def read_cell(self, key: str) -> Measured | None:
         """None if the cell is not there or its file is damaged: then it is measured again."""
+        held: dict[str, Any] = {"entropy": None, "answer": None, **self._arrays(key)}
+        try:
+            return Measured(**held)
+        except TypeError:  # nothing, or not what a cell holds
+            return None
+
+    def refusal(self, key: str) -> str | None:
+        """Why a cell can't be measured, if it can't."""
+        told = self._arrays(key, REFUSED).get(REFUSED)
+        return None if told is None else bytes(told).decode()
+
+    def _arrays(self, key: str, only: str = "") -> dict[str, Any]:
         path = self._shards.get(key)
         if path is None:
-            return None
-        try:
-            with safe_open(path, framework="numpy") as shard:
-                arrays = {
-                    name.partition("/")[2]: shard.get_tensor(name)
-                    for name in shard.keys()  # noqa: SIM118
-                    if name.startswith(key)
-                }
-            held: dict[str, Any] = {"entropy": None, "answer": None, **arrays}
-            return Measured(**held)
-        except (OSError, SafetensorError, TypeError):
-            path.unlink(missing_ok=True)
-            self.__dict__.pop("_shards", None)
-            return None
+            return {}
+        with _explained(path), safe_open(path, framework="numpy") as shard:
+            names = [name for name in shard.keys() if name.startswith(f"{key}/{only}")]  # noqa: SIM118
+            return {name.partition("/")[2]: shard.get_tensor(name) for name in names}
 
     def forget_cells(self, keys: set[str]) -> None:
         """Remove the files that hold none of these cells."""
@@ -158,8 +180,21 @@ class RunFolder:
         found: dict[str, Path] = {}
         for path in sorted((self.path / CELLS).glob("*.safetensors")):
             try:
-                with safe_open(path, framework="numpy") as shard:
+                with _explained(path), safe_open(path, framework="numpy") as shard:
                     found.update({name.partition("/")[0]: path for name in shard.keys()})  # noqa: SIM118
-            except (OSError, SafetensorError):
-                path.unlink(missing_ok=True)
+            except SafetensorError:  # cut short or spoilt: measured again
+                path.unlink()
         return found
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise AttnscopeError(
+            f"can't read what was measured: {error.strerror or error}",
+            where=str(path),
+            allowed="a file that can be read",
+            todo="see why, then give the same command again",
+        ) from error

@@ -6,7 +6,7 @@ import hashlib
 import json
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from attnscope.errors import AttnscopeError
 from attnscope.lens import Lens
 from attnscope.lens import load as load_lens
+from attnscope.models.cache import sha256
 from attnscope.models.load import Description
 from attnscope.runs.batches import Budget, budget, bytes_per_token
 from attnscope.runs.cells import Cell, CellMaker, Dropped, cell_key
@@ -60,6 +61,10 @@ class Order:
     """The study file as it was written."""
     prompts: PromptList
     strict: bool = False
+    forget: bool = False
+    """Remove what was measured for other versions of the study."""
+    command: str | None = None
+    """The command that gave it, for the report."""
     trust_remote_code: bool = False
     allow_pickle: bool = False
 
@@ -89,18 +94,44 @@ class Outcome:
 
 
 def perform(order: Order, folder: RunFolder, watcher: Watcher | None = None) -> Outcome:
-    """Bring the run in the folder up to date with the order."""
+    """Bring the run in the folder up to date with the order. What can be refused is, before the folder is touched."""
     watch = watcher or Silent()
+    options = {"trust_remote_code": order.trust_remote_code, "allow_pickle": order.allow_pickle}
+    models = [_Model(part, found) for part, found in fitting_models(order.study, **options)]
     with folder.held():
         before = folder.manifest() or {}
-        if _is_up_to_date(before, order, folder):
-            return Outcome(folder.path, kept=before["cells"], unchanged=True, dropped=_dropped_before(before))
-        return _Performance(order, folder, watch, before).go()
+        if _is_up_to_date(before, order, folder, models):
+            dropped = [Dropped(**each) for each in before.get("dropped", [])]
+            _refuse_if_strict(order, dropped)
+            return Outcome(folder.path, kept=before["cells"], unchanged=True, dropped=dropped)
+        for model in models:
+            model.make_cells(order)
+            _refuse_if_strict(order, model.dropped)
+        _refuse_if_empty(folder, models)
+        return _Performance(order, folder, watch, before, models).go()
+
+
+@dataclass
+class _Model:
+    """One model of the study, and its cells once they are made."""
+
+    part: ModelPart
+    found: Description
+    cells: list[Cell] = field(default_factory=list)
+    dropped: list[Dropped] = field(default_factory=list)
+    maker: CellMaker | None = None
+
+    def make_cells(self, order: Order) -> None:
+        self.maker = CellMaker(order.study, order.prompts, self.part, self.found.wording, self.found.facts.context)
+        self.cells, self.dropped = self.maker.make()
 
 
 class _Performance:
-    def __init__(self, order: Order, folder: RunFolder, watch: Watcher, before: Mapping[str, Any]) -> None:
+    def __init__(
+        self, order: Order, folder: RunFolder, watch: Watcher, before: Mapping[str, Any], models: Sequence[_Model]
+    ) -> None:
         self.order, self.folder, self.watch, self.before = order, folder, watch, before
+        self.planned = models
         self.outcome = Outcome(folder.path)
         self.models: dict[str, dict[str, Any]] = {}
         self.finished: list[tuple[Cell, str, Shape]] = []
@@ -109,10 +140,9 @@ class _Performance:
         started = time.monotonic()
         self.folder.write(STUDY, lambda path: path.write_text(self.order.text, encoding="utf-8"))
         self._note("running")
-        options = {"trust_remote_code": self.order.trust_remote_code, "allow_pickle": self.order.allow_pickle}
         try:
-            for part, found in fitting_models(self.order.study, **options):
-                self._model(part, found)
+            for model in self.planned:
+                self._model(model)
                 self._note("running")
             self._tables()
         except BaseException:
@@ -122,41 +152,50 @@ class _Performance:
         self._note("finished")
         return self.outcome
 
-    def _model(self, part: ModelPart, found: Description) -> None:
-        order, study = self.order, self.order.study
-        maker = CellMaker(study, order.prompts, part, found.wording, found.facts.context)
-        cells, dropped = maker.make()
-        self._drop(dropped)
-        known = _same_files(self.before, part)
+    def _model(self, model: _Model) -> None:
+        study, part, found = self.order.study, model.part, model.found
+        self._drop(model.dropped)
+        if model.maker is None or not model.cells:
+            return
+        known = _same_model(self.before, part, found)
         lens = None
         if known is None:
-            lens = self._lens(part)
-            known = _facts(part, lens)
+            lens = self._lens(part, {})
+            known = _facts(part, found, lens)
         shape = _shape(study, found, known)
         facts = _key_facts(study, shape, known)
         work = Work(
-            [(cell, cell_key(facts, cell)) for cell in cells],
+            [(cell, cell_key(facts, cell)) for cell in model.cells],
             shape,
             study.measure.entropy,
             study.prompts.answer.generate if study.prompts.answer else None,
         )
-        missing = [cell for cell, key in work.cells if not self.folder.has_cell(key)]
-        self.outcome.kept += len(work.cells) - len(missing)
+        missing = {key: len(cell.tokens) for cell, key in work.cells if not self.folder.has_cell(key)}
         if missing:
-            lens = lens or self._lens(part)
-            self.watch.begin(part.label, sum(len(cell.tokens) for cell in missing))
-            measure_cells(lens, maker, work, self.folder, _budget(lens, found, shape), self.watch.advance)
-            self.outcome.measured += len(missing) - len(work.dropped)
-            self.outcome.tokens += sum(len(cell.tokens) for cell in missing)
-        self._drop(work.dropped)
+            lens = lens or self._lens(part, known)
+            self.watch.begin(part.label, sum(missing.values()))
+            measure_cells(lens, model.maker, work, self.folder, _budget(lens, found, shape), self.watch.advance)
+            self.outcome.tokens += sum(missing.values())
+        reasons = [work.no_room.get(key) or self.folder.refusal(key) for _, key in work.cells]
+        dropped = [
+            Dropped(cell.model, cell.condition, cell.prompt.number, reason)
+            for (cell, _), reason in zip(work.cells, reasons, strict=True)
+            if reason is not None
+        ]
+        there = [key for (_, key), reason in zip(work.cells, reasons, strict=True) if reason is None]
+        self.outcome.measured += sum(key in missing for key in there)
+        self.outcome.kept += sum(key not in missing for key in there)
+        self._drop(dropped)
         self.models[part.label] = known | {"layers": list(shape.layers), "heads": list(shape.heads)}
-        gone = {(each.condition, each.prompt) for each in work.dropped}
-        for cell, key in work.cells:
-            if (cell.condition, cell.prompt.number) not in gone:
-                self.finished.append((self._answered(maker, cell, key), key, shape))
+        for (cell, key), reason in zip(work.cells, reasons, strict=True):
+            if reason is None:
+                self.finished.append((self._answered(model.maker, cell, key), key, shape))
 
-    def _lens(self, part: ModelPart) -> Lens:
+    def _lens(self, part: ModelPart, known: Mapping[str, Any]) -> Lens:
+        """known: of a model that was measured before; new cells then get the dtype and device that the old ones had."""
         options = part.model_dump(exclude={"label", "source", "colour"}, exclude_none=True)
+        if known and part.device_map is None:
+            options = {"dtype": known["dtype"], "device": known["device"], **options}
         more = {"trust_remote_code": self.order.trust_remote_code, "allow_pickle": self.order.allow_pickle}
         return load_lens(part.source, **options, **more)
 
@@ -164,28 +203,17 @@ class _Performance:
         measured = self.folder.read_cell(key) if self.order.study.prompts.answer else None
         return cell if measured is None or measured.answer is None else maker.answered(cell, measured.answer.tolist())
 
-    def _drop(self, dropped: list[Dropped]) -> None:
+    def _drop(self, dropped: Sequence[Dropped]) -> None:
         self.outcome.dropped += dropped
-        if dropped and self.order.strict:
-            raise AttnscopeError(
-                f"{len(dropped)} prompts can't be measured; the first: {dropped[0].reason}",
-                where=f"{dropped[0].model}, {dropped[0].condition}, prompt {dropped[0].prompt}",
-                allowed="only whole studies with --strict",
-                todo="mend the prompts, or leave --strict out",
-            )
+        _refuse_if_strict(self.order, dropped)
 
     def _tables(self) -> None:
         if not self.finished:
-            first = self.outcome.dropped[0].reason if self.outcome.dropped else "there are none"
-            raise AttnscopeError(
-                f"no prompt could be measured: {first}",
-                where=str(self.folder.path),
-                allowed="at least one",
-                todo="mend the prompts or the study file",
-            )
+            raise _nothing(self.folder, self.outcome.dropped)
         self.watch.begin("tables", len(self.finished))
         write_tables(self.folder, self.finished, lambda: self.watch.advance(1))
-        self.folder.forget_cells({key for _, key, _ in self.finished})
+        if self.order.forget:
+            self.folder.forget_cells({key for _, key, _ in self.finished})
 
     def _note(self, status: str) -> None:
         self.folder.write_manifest(
@@ -195,6 +223,7 @@ class _Performance:
                 "study": self.order.study.model_dump(mode="json"),
                 "prompts": self.order.prompts.digest_of,
                 "models": {**self.before.get("models", {}), **self.models},
+                "command": self.order.command,
                 "cells": len(self.finished),
                 "dropped": [asdict(each) for each in self.outcome.dropped],
                 "versions": _versions(),
@@ -212,22 +241,53 @@ def _versions() -> dict[str, str]:
     return {name: version(name) for name in ("attnscope", "torch", "transformers", "tokenizers")}
 
 
-def _is_up_to_date(manifest: Mapping[str, Any], order: Order, folder: RunFolder) -> bool:
+def _refuse_if_strict(order: Order, dropped: Sequence[Dropped]) -> None:
+    if dropped and order.strict:
+        raise AttnscopeError(
+            f"{len(dropped)} prompts can't be measured; the first: {dropped[0].reason}",
+            where=f"{dropped[0].model}, {dropped[0].condition}, prompt {dropped[0].prompt}",
+            allowed="only whole studies with --strict",
+            todo="mend the prompts, or leave --strict out",
+        )
+
+
+def _refuse_if_empty(folder: RunFolder, models: Sequence[_Model]) -> None:
+    """Before a model is loaded that has nothing to measure."""
+    for model in models:
+        if not model.cells:
+            raise _nothing(folder, model.dropped)
+
+
+def _nothing(folder: RunFolder, dropped: Sequence[Dropped]) -> AttnscopeError:
+    first = dropped[0].reason if dropped else "there are none"
+    return AttnscopeError(
+        f"no prompt could be measured: {first}",
+        where=str(folder.path),
+        allowed="at least one for each model",
+        todo="mend the prompts or the study file",
+    )
+
+
+def _is_up_to_date(manifest: Mapping[str, Any], order: Order, folder: RunFolder, models: Sequence[_Model]) -> bool:
     if manifest.get("status") != "finished" or manifest.get("key") != order.key:
         return False
     if not all((folder.path / f"{name}.parquet").is_file() for name in TABLES):
         return False
-    return all(_same_files(manifest, part) is not None for part in order.study.models)
+    return all(_same_model(manifest, model.part, model.found) is not None for model in models)
 
 
-def _dropped_before(manifest: Mapping[str, Any]) -> list[Dropped]:
-    return [Dropped(**each) for each in manifest.get("dropped", [])]
-
-
-def _same_files(manifest: Mapping[str, Any], part: ModelPart) -> dict[str, Any] | None:
-    """What the manifest knows of this model, if its files are still those it saw."""
+def _same_model(manifest: Mapping[str, Any], part: ModelPart, found: Description) -> dict[str, Any] | None:
+    """What the manifest knows of this model, if it is still the one it saw: the same files, library and device."""
     known: dict[str, Any] | None = manifest.get("models", {}).get(part.label)
     if known is None or known.get("spec") != part.model_dump(mode="json", exclude={"colour"}):
+        return None
+    device = str(known["device"]).split(":")[0]
+    if part.device_map is None and device != found.device.type:
+        return None
+    if known.get("versions") != _versions() or known.get("path") != str(found.path.absolute()):
+        return None
+    described = {str(path.absolute()) for path in found.files}
+    if described != {file["path"] for file in known["files"] if not file["weights"]}:
         return None
     for file in known["files"]:
         try:
@@ -239,22 +299,33 @@ def _same_files(manifest: Mapping[str, Any], part: ModelPart) -> dict[str, Any] 
     return dict(known)
 
 
-def _facts(part: ModelPart, lens: Lens) -> dict[str, Any]:
+def _facts(part: ModelPart, found: Description, lens: Lens) -> dict[str, Any]:
     loaded = lens.loaded
     hashes = loaded.fingerprint
-    files = [(path.absolute(), path.stat()) for path in loaded.files]
+    weights = [_file(path, hashes[path.name], weights=True) for path in loaded.files]
+    described = [_file(path, sha256(path), weights=False) for path in found.files]
     return {
         "spec": part.model_dump(mode="json", exclude={"colour"}),
+        "path": str(found.path.absolute()),
+        "versions": _versions(),
         "architecture": loaded.architecture,
         "dtype": loaded.dtype,
         "device": loaded.device,
         "adapter_made_for": loaded.adapter_base,
-        "files": [
-            {"path": str(path), "sha256": hashes[path.name], "bytes": stat.st_size, "modified": stat.st_mtime_ns}
-            for path, stat in files
-        ],
+        "files": [*weights, *described],
         "evidence": lens.evidence(),
         "heads_by_layer": {str(layer): count for layer, count in lens.parity.heads.items()},
+    }
+
+
+def _file(path: Path, digest: str, *, weights: bool) -> dict[str, Any]:
+    stat = path.stat()
+    return {
+        "path": str(path.absolute()),
+        "sha256": digest,
+        "bytes": stat.st_size,
+        "modified": stat.st_mtime_ns,
+        "weights": weights,
     }
 
 
@@ -277,6 +348,7 @@ def _key_facts(study: Study, shape: Shape, known: Mapping[str, Any]) -> dict[str
     return {
         "meter": METER,
         "files": [[Path(file["path"]).name, file["sha256"]] for file in known["files"]],
+        "versions": known["versions"],
         "dtype": known["dtype"],
         "device": str(known["device"]).split(":")[0],
         "layers": list(shape.layers),

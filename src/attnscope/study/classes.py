@@ -2,7 +2,8 @@
 
 A rule is written `NAME=CHARACTERS` (any of these characters), `NAME=re:PATTERN` (what the pattern matches in the
 text), `NAME=segment:SEGMENT` (a part of the prompt) or `NAME=special:` (the model's own marks, such as the start of a
-text; no other class can claim these). `in:SEGMENT:` before characters or a pattern keeps to that part.
+text; no other class can claim these). `chars:` before characters that look like another rule; `in:SEGMENT:` before
+characters or a pattern keeps to that part.
 
 A token that mixes kinds belongs to each by its share of characters; a character goes to the first class that claims
 it, and what none claims to `other`. So memberships add up to one for every token, and masses to the row's sum.
@@ -21,7 +22,21 @@ from attnscope.study.segments import Span
 from attnscope.study.tokens import Token
 
 OTHER = "other"
-_REGEX, _SPECIAL, _SEGMENT, _WITHIN = "re:", "special:", "segment:", "in:"
+REGEX, SPECIAL, SEGMENT, WITHIN, CHARACTERS = "re:", "special:", "segment:", "in:", "chars:"
+
+
+def plain_rule(characters: str) -> str:
+    """The rule that claims these characters, also if they look like another rule."""
+    looks = characters.startswith((REGEX, SPECIAL, SEGMENT, WITHIN, CHARACTERS))
+    return f"{CHARACTERS}{characters}" if looks else characters
+
+
+def split_within(rule: str) -> tuple[str | None, str]:
+    """`in:drawing:#` -> `("drawing", "#")`; a rule for the whole text -> `(None, rule)`."""
+    if not rule.startswith(WITHIN):
+        return None, rule
+    segment, _, inner = rule.removeprefix(WITHIN).partition(":")
+    return segment, inner
 
 
 def parse_classes(rules: Sequence[str]) -> dict[str, str]:
@@ -33,7 +48,7 @@ def parse_classes(rules: Sequence[str]) -> dict[str, str]:
             raise AttnscopeError(
                 "can't read a class",
                 where=f"'{rule}'",
-                allowed="NAME=CHARACTERS, NAME=re:PATTERN or NAME=special:",
+                allowed="NAME=CHARACTERS, NAME=chars:CHARACTERS, NAME=re:PATTERN or NAME=special:",
                 todo="write it as in 'hash=#'",
             )
         if name.strip() in classes or name.strip() == OTHER:
@@ -51,17 +66,15 @@ def membership(
     owner = np.full(len(text), len(classes))
     special = len(classes)
     for number, (name, rule) in reversed(list(enumerate(classes.items()))):
-        if rule == _SPECIAL:
+        segment, inner = split_within(rule)
+        if rule == SPECIAL:
             special = number
-        elif rule.startswith(_SEGMENT):
-            owner[_within(rule.removeprefix(_SEGMENT), text, spans)] = number
-        elif rule.startswith(_WITHIN):
-            segment, _, inner = rule.removeprefix(_WITHIN).partition(":")
+        elif rule.startswith(SEGMENT):
+            owner[_within(rule.removeprefix(SEGMENT), text, spans)] = number
+        else:
             claimed = np.zeros(len(text), dtype=bool)
             claimed[_claimed(name, inner, text)] = True
-            owner[claimed & _within(segment, text, spans)] = number
-        else:
-            owner[_claimed(name, rule, text)] = number
+            owner[claimed if segment is None else claimed & _within(segment, text, spans)] = number
     shares = np.zeros((len(classes) + 1, len(tokens)))
     for token in tokens:
         if token.special:
@@ -85,10 +98,11 @@ def _within(segment: str, text: str, spans: Sequence[Span]) -> NDArray[np.bool_]
 
 def _claimed(name: str, rule: str, text: str) -> list[int]:
     """The places of the characters that a rule claims."""
-    if not rule.startswith(_REGEX):
-        return [place for place, character in enumerate(text) if character in rule]
+    if not rule.startswith(REGEX):
+        characters = rule.removeprefix(CHARACTERS)
+        return [place for place, character in enumerate(text) if character in characters]
     try:
-        pattern = regex.compile(rule.removeprefix(_REGEX))
+        pattern = regex.compile(rule.removeprefix(REGEX))
         found = pattern.finditer(text, timeout=10)
         return [place for match in found for place in range(*match.span())]
     except regex.error as error:

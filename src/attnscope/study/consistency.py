@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from attnscope.errors import near
 from attnscope.study.classes import OTHER
@@ -37,23 +38,48 @@ def layout_of(prompts: PromptsPart) -> Layout | None:
 
 
 def problems(study: Study) -> Iterator[Problem]:
-    """Everything wrong, in the order of the file."""
-    yield from _doubles(("models",), [part.label for part in study.models], "label")
-    yield from _doubles(("conditions",), [part.name for part in study.conditions], "name")
-    yield from _doubles(("figures",), [part.name for part in study.figures], "name")
+    """Everything wrong that can be told without the prompts, in the order of the file."""
+    yield from _doubles([("models", place, "label") for place in range(len(study.models))], study.models, "label")
+    yield from _doubles([("figures", place, "name") for place in range(len(study.figures))], study.figures, "name")
     yield from _of_prompts(study)
     yield from _of_conditions(study)
-    if OTHER in study.classes:
-        yield Problem(("classes", OTHER), f"'{OTHER}' holds what no class claims", "any other name")
-    yield from _of_segments(study)
+    yield from _of_classes(study)
+    layout = layout_of(study.prompts)
+    if layout is not None:
+        yield from segment_problems(study, layout)
     for number, figure in enumerate(study.figures):
         yield from _of_figure(study, figure, number)
 
 
-def _doubles(at: tuple[str, ...], names: Sequence[str], key: str) -> Iterator[Problem]:
-    for number, name in enumerate(names):
-        if name in names[:number]:
-            yield Problem((*at, number, key), f"'{name}' is there twice", "each name once")
+def segment_problems(study: Study, layout: Layout) -> Iterator[Problem]:
+    """Segments that are named but not there; layout: the prompts' own, which a set or a file may give."""
+    yield from _of_places(study, layout)
+    yield from _of_segments(study, layout.fields)
+
+
+def _doubles(places: Sequence[tuple[str | int, ...]], parts: Sequence[Any], key: str) -> Iterator[Problem]:
+    """Names, and labels where they have one (the name where they have not), each of which may be there once."""
+    seen: set[str] = set()
+    for at, part in zip(places, parts, strict=True):
+        name = getattr(part, key)
+        if name in seen:
+            yield Problem(at, f"'{name}' is there twice", "each name once")
+        seen.add(name)
+
+
+def _labels(places: Sequence[tuple[str | int, ...]], labels: Sequence[str]) -> Iterator[Problem]:
+    for number, (at, label) in enumerate(zip(places, labels, strict=True)):
+        if label in labels[:number]:
+            yield Problem(at, f"two are labelled '{label}', so figures could not tell them apart", "each label once")
+
+
+def _of_classes(study: Study) -> Iterator[Problem]:
+    for name in study.classes:
+        if name in (OTHER, ENTROPY, SINK):
+            yield Problem(("classes", name), f"'{name}' has a meaning of its own", "any other name")
+    names = [*study.classes, OTHER]
+    labels = [*(part.label or name for name, part in study.classes.items()), OTHER]
+    yield from _labels([("classes", name, "label") for name in names], labels)
 
 
 def _of_prompts(study: Study) -> Iterator[Problem]:
@@ -70,12 +96,10 @@ def _of_prompts(study: Study) -> Iterator[Problem]:
 
 
 def _of_conditions(study: Study) -> Iterator[Problem]:
-    known = _segments(study)
+    places = [("conditions", place) for place in range(len(study.conditions))]
+    yield from _doubles([(*at, "name") for at in places], study.conditions, "name")
+    yield from _labels([(*at, "label") for at in places], [part.label or part.name for part in study.conditions])
     for number, part in enumerate(study.conditions):
-        for key in ("before", "after"):
-            segment = getattr(part, key)
-            if segment is not None and known is not None and segment not in known:
-                yield Problem(("conditions", number, key), f"no segment is named '{segment}'", near(segment, known))
         if part.match is not None:
             earlier = [each.name for each in study.conditions[:number] if each.insert is not None]
             if part.match not in earlier:
@@ -83,10 +107,23 @@ def _of_conditions(study: Study) -> Iterator[Problem]:
                 yield Problem(("conditions", number, "match"), what, near(part.match, earlier or ["(none)"]))
 
 
-def _of_segments(study: Study) -> Iterator[Problem]:
-    known = _segments(study)
-    if known is None:
-        return
+def _of_places(study: Study, layout: Layout) -> Iterator[Problem]:
+    """Where conditions insert: at a segment that is there, and there once."""
+    known = layout.fields
+    for number, part in enumerate(study.conditions):
+        for key in ("before", "after"):
+            segment = getattr(part, key)
+            if segment is not None and segment not in known:
+                yield Problem(("conditions", number, key), f"no segment is named '{segment}'", near(segment, known))
+            elif segment is not None and layout.times(segment) > 1:
+                what = f"segment '{segment}' is in the layout {layout.times(segment)} times"
+                yield Problem(("conditions", number, key), what, "a segment that is there once")
+        if part.insert is not None and part.insert.segment is not None and part.insert.segment not in known:
+            what = f"no segment is named '{part.insert.segment}'"
+            yield Problem(("conditions", number, "insert"), what, near(part.insert.segment, known))
+
+
+def _of_segments(study: Study, known: Sequence[str]) -> Iterator[Problem]:
     every = [*known, TEMPLATE, INSERTED, *([ANSWER] if study.prompts.answer else [])]
     for name, part in study.classes.items():
         for key in ("segment", "within"):
@@ -126,10 +163,22 @@ def _of_figure(study: Study, figure: FigurePart, number: int) -> Iterator[Proble
                 f"there is no model or condition '{word}'",
                 near(word, [*labels, *names]),
             )
+    if figure.difference is not None:
+        one, two = figure.difference
+        if one == two or not ({one, two} <= set(labels) or {one, two} <= set(names)):
+            what = f"'{one}' and '{two}' can't be told apart so"
+            yield Problem(("figures", number, "difference"), what, "two conditions, or two models")
 
 
 def _of_panels(figure: FigurePart, number: int, labels: Sequence[str]) -> Iterator[Problem]:
+    titles: list[tuple[str, int, int]] = []
     for place, panel in enumerate(figure.panels or ()):
+        titles.append((panel.model, panel.layer, panel.head))
+        if titles[-1] in titles[:-1]:
+            yield Problem(("figures", number, "panels", place), "this panel is there twice", "each head once")
+        heads = [(each.model, each.layer, each.head) for each in panel.places]
+        if len(set(heads)) < len(heads):
+            yield Problem(("figures", number, "panels", place, "also"), "a head is there twice", "each head once")
         for turn, each in enumerate(panel.places):
             at: tuple[str | int, ...] = ("figures", number, "panels", place, *(("also", turn - 1) if turn else ()))
             if each.model not in labels:
@@ -139,9 +188,3 @@ def _of_panels(figure: FigurePart, number: int, labels: Sequence[str]) -> Iterat
                     yield Problem((*at, key), f"there is no {key} 0 when they are numbered from 1", "numbers from 1")
             if each.model != panel.model and figure.form == "full":
                 yield Problem(at, "lines of two models have no whole sequence in common", "form: shared")
-
-
-def _segments(study: Study) -> list[str] | None:
-    """The fields of the study's own layout; None where they are those of a set or a file."""
-    layout = layout_of(study.prompts)
-    return None if layout is None else layout.fields

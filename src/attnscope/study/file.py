@@ -11,7 +11,8 @@ import yaml
 from pydantic import ValidationError
 
 from attnscope.errors import AttnscopeError, near
-from attnscope.study.consistency import Problem, problems
+from attnscope.study.consistency import Problem, problems, segment_problems
+from attnscope.study.layout import Layout
 from attnscope.study.parts import Study
 
 BUNDLED = Path(str(files("attnscope.study") / "bundled"))
@@ -54,14 +55,19 @@ def read_study(path: Path) -> Study:
 def parse_study(text: str, where: str) -> Study:
     root = _composed(text, where)
     _refuse_doubles(root, where)
-    data = yaml.safe_load(text)
     try:
-        study = Study.model_validate(data)
+        study = Study.model_validate(yaml.safe_load(text))
     except ValidationError as error:
         raise _told(error, root, where) from None
     for problem in problems(study):
         raise _located(problem, root, where)
     return study
+
+
+def refuse_unknown_segments(study: Study, layout: Layout, path: Path) -> None:
+    """What can only be told once the prompts are read: segments that they have not."""
+    for problem in segment_problems(study, layout):
+        raise _located(problem, _composed(path.read_text(encoding="utf-8"), str(path)), str(path))
 
 
 def _composed(text: str, where: str) -> yaml.Node:
@@ -87,8 +93,11 @@ def _composed(text: str, where: str) -> yaml.Node:
     return root
 
 
-def _refuse_doubles(node: yaml.Node, where: str) -> None:
+def _refuse_doubles(node: yaml.Node, where: str, above: tuple[int, ...] = ()) -> None:
     """YAML keeps the last of two keys alike and says nothing."""
+    if id(node) in above:
+        raise AttnscopeError("the study holds itself", where=where, allowed="YAML without circles", todo="write it out")
+    above = (*above, id(node))
     if isinstance(node, yaml.MappingNode):
         seen: set[str] = set()
         for key, value in node.value:
@@ -100,10 +109,10 @@ def _refuse_doubles(node: yaml.Node, where: str) -> None:
                     todo="remove one of them",
                 )
             seen.add(key.value)
-            _refuse_doubles(value, where)
+            _refuse_doubles(value, where, above)
     elif isinstance(node, yaml.SequenceNode):
         for value in node.value:
-            _refuse_doubles(value, where)
+            _refuse_doubles(value, where, above)
 
 
 def _told(error: ValidationError, root: yaml.Node, where: str) -> AttnscopeError:

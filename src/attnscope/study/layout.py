@@ -34,6 +34,10 @@ class Layout:
         found = (match[1] for _, line in self.lines for match in _FIELD.finditer(line) if match[1])
         return list(dict.fromkeys(found))
 
+    def times(self, field: str) -> int:
+        """How often a field is in it."""
+        return sum(match[1] == field for _, line in self.lines for match in _FIELD.finditer(line))
+
     @property
     def chat(self) -> bool:
         return any(role is not None for role, _ in self.lines)

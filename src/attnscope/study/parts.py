@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
+import regex
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from attnscope.errors import near
+from attnscope.study.classes import CHARACTERS, REGEX, SEGMENT, SPECIAL, WITHIN, plain_rule, split_within
 from attnscope.study.conditions import sources
 from attnscope.study.conditions.source import Source
 
 COLOUR = r"^(#[0-9a-fA-F]{3}([0-9a-fA-F]{3})?|[a-z]+)$"
+Line = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f\u2028\u2029]+$")]
+"""Text on one line."""
 Colour = Annotated[str, Field(pattern=COLOUR)]
 """'#ff7f0e' or a name such as orange."""
 
@@ -35,7 +39,7 @@ class Part(BaseModel):
 class ModelPart(Part):
     """One model of the study."""
 
-    label: str = Field(description="Its name in tables and figures.")
+    label: Line = Field(description="Its name in tables and figures.")
     source: str = Field(description="A built-in name, `org/name` on the Hub (`@revision`), a folder or a .gguf file.")
     adapter: str | None = Field(None, description="A PEFT adapter to put on it: a folder or a Hub id.")
     revision: str | None = Field(None, description="Revision of a Hub model.")
@@ -124,8 +128,8 @@ def _insertion() -> Any:
 class ConditionPart(Part):
     """An edit of the base prompt; without `insert`, the base prompt itself."""
 
-    name: str = Field(description="Its name in tables and figures.")
-    label: str | None = Field(None, description="What figures call it; by default its name.")
+    name: Line = Field(description="Its name in tables and figures.")
+    label: Line | None = Field(None, description="What figures call it; by default its name.")
     colour: Colour | None = Field(None, description="Of its line or bar, such as '#ff7f0e'.")
     insert: _insertion() | None = Field(None, description="The text to insert: one source.")  # type: ignore[valid-type]
     before: str | None = Field(None, description="Insert right before this segment.")
@@ -166,7 +170,7 @@ class ClassPart(Part):
     segment: str | None = Field(None, description="A part of the prompt; `inserted`, `answer` and `template` are too.")
     special: Literal[True] | None = Field(None, description="The model's own marks.")
     within: str | None = Field(None, description="Of characters or regex: only in this segment.")
-    label: str | None = Field(None, description="What figures call it; by default its name.")
+    label: Line | None = Field(None, description="What figures call it; by default its name.")
     colour: Colour | None = Field(None, description="Of its segments and lines.")
 
     @model_validator(mode="before")
@@ -176,10 +180,11 @@ class ClassPart(Part):
             raise PydanticCustomError("unquoted", "this class is empty; an unquoted # begins a comment, so write '#'")
         if not isinstance(data, str):
             return data
-        for key, mark in (("regex", "re:"), ("segment", "segment:"), ("special", "special:")):
-            if data.startswith(mark):
-                return {key: data.removeprefix(mark) or True}
-        return {"characters": data}
+        within, rule = split_within(data)
+        for key, mark in (("regex", REGEX), ("segment", SEGMENT), ("special", SPECIAL)):
+            if rule.startswith(mark):
+                return {key: rule.removeprefix(mark) or True, "within": within}
+        return {"characters": rule.removeprefix(CHARACTERS), "within": within}
 
     @model_validator(mode="after")
     def _one_rule(self) -> ClassPart:
@@ -188,17 +193,22 @@ class ClassPart(Part):
             raise PydanticCustomError("one_of", "a class has one rule: characters, regex, segment or special")
         if self.within is not None and given[0] not in ("characters", "regex"):
             raise PydanticCustomError("one_of", "within goes with characters or regex")
+        if self.regex is not None:
+            try:
+                regex.compile(self.regex)
+            except regex.error as error:
+                raise PydanticCustomError("one_of", "the pattern can't be read: {why}", {"why": str(error)}) from error
         return self
 
     @property
     def rule(self) -> str:
         """As `attnscope measure --class` takes it."""
         if self.segment is not None:
-            return f"segment:{self.segment}"
+            return f"{SEGMENT}{self.segment}"
         if self.special:
-            return "special:"
-        rule = str(self.characters) if self.regex is None else f"re:{self.regex}"
-        return rule if self.within is None else f"in:{self.within}:{rule}"
+            return SPECIAL
+        rule = plain_rule(str(self.characters)) if self.regex is None else f"{REGEX}{self.regex}"
+        return rule if self.within is None else f"{WITHIN}{self.within}:{rule}"
 
 
 class DepthsPart(Part):
@@ -214,8 +224,9 @@ def layer_at(depth: float, layers: int) -> int:
     return min(layers - 1, int(depth * layers + 1e-9))
 
 
-Layers = Literal["all"] | DepthsPart | list[Annotated[int, Field(ge=0)]]
-Heads = Literal["all"] | list[Annotated[int, Field(ge=0)]]
+Numbers = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+Layers = Literal["all"] | DepthsPart | Numbers
+Heads = Literal["all"] | Numbers
 
 
 class MeasurePart(Part):
@@ -259,10 +270,10 @@ class PanelPart(HeadPart):
 class FigurePart(Part):
     """A figure: its kind, what it shows, what it calls things. By default it shows all that was measured."""
 
-    name: str = Field(description="Of its files.", pattern=r"^[\w.-]+$")
+    name: str = Field(description="Of its files.", pattern=r"^[\w-][\w.-]*$", max_length=80)
     kind: str = Field(description="bars, lines, heatmap or strip.")
-    title: str | None = Field(None, description="Above it.")
-    y: str | None = Field(None, description="Title of the vertical axis.")
+    title: Line | None = Field(None, description="Above it.")
+    y: Line | None = Field(None, description="Title of the vertical axis.")
     models: list[str] | None = Field(None, description="Labels of models.")
     conditions: list[str] | None = Field(None, description="Names of conditions.")
     queries: str | None = Field(None, description="A query group; by default the first.")
@@ -287,7 +298,7 @@ class FigurePart(Part):
 class Study(Part):
     """A study: models, prompts, conditions, classes, what to measure, which figures."""
 
-    title: str | None = Field(None, description="Of the report.")
+    title: Line | None = Field(None, description="Of the report.")
     question: str | None = Field(None, description="What the study asks, for the report.")
     seed: int = Field(0, description="Of all that is random.")
     models: list[ModelPart] = Field(min_length=1, description="The models.")

@@ -82,6 +82,11 @@ def _prompt(number: int, row: Mapping[str, Any], part: PromptsPart, layout: Layo
         if not isinstance(value, str | int | float) or isinstance(value, bool):
             raise _wrong(f"'{column}' of prompt {number} is not text", f"prompts, field {field}", "text or a number")
         fields[field] = str(value)
+        try:
+            fields[field].encode()
+        except UnicodeEncodeError as error:
+            what = f"'{column}' of prompt {number} holds half a character: {error.reason}"
+            raise _wrong(what, f"prompts, field {field}", "text that UTF-8 can write") from None
         if field in RESERVED and field in layout.fields:
             raise _wrong(f"'{field}' can't be a segment's name", "prompts", f"any name but {', '.join(RESERVED)}")
     return Prompt(number, str(row[part.id]) if part.id and part.id in row else str(number), fields)

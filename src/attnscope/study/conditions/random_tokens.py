@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from attnscope.errors import AttnscopeError
 from attnscope.study.conditions.source import Ground, Source
 
 
@@ -18,4 +19,11 @@ class RandomTokens(Source):
     random_tokens: Literal[True] = Field(description="Draw tokens from the model's vocabulary.")
 
     def draft(self, units: int, chance: Random, ground: Ground) -> str:
+        if not ground.vocabulary:
+            raise AttnscopeError(
+                "the model's vocabulary has no plain words to draw from",
+                where="insert: random_tokens",
+                allowed="tokenizers with words of letters",
+                todo="insert something else",
+            )
         return "".join(chance.choice(ground.vocabulary) for _ in range(units))

@@ -20,6 +20,10 @@ class Shuffle(Source):
     shuffle: str = Field(description="The segment to copy.")
     by: Literal["words", "characters"] = Field("words", description="What is put in random order.")
 
+    @property
+    def segment(self) -> str | None:
+        return self.shuffle
+
     def draft(self, units: int, chance: Random, ground: Ground) -> str:
         parts = self._parts(ground)
         chance.shuffle(parts)

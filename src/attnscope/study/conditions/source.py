@@ -25,6 +25,11 @@ class Source(BaseModel):
 
     key: ClassVar[str]
 
+    @property
+    def segment(self) -> str | None:
+        """The prompt's segment that it copies, if it does."""
+        return None
+
     def draft(self, units: int, chance: Random, ground: Ground) -> str:
         """A text of so many units (repeats, words, tokens: the source's own)."""
         raise NotImplementedError

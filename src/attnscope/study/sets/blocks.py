@@ -33,14 +33,7 @@ QUESTION = "Which move is it?"
 def make(count: int, seed: int, options: Mapping[str, Any]) -> list[dict[str, Any]]:
     """So many different puzzles; the same seed gives the same ones, and a longer list begins with a shorter one."""
     chosen = {**OPTIONS, **options}
-    for key in options:
-        if key not in OPTIONS:
-            raise _wrong(f"blocks has no option '{key}'", near(str(key), OPTIONS))
-    for kind in chosen["moves"]:
-        if kind not in KINDS:
-            raise _wrong(f"blocks has no move '{kind}'", near(str(kind), KINDS))
-    if not 3 <= int(chosen["least"]) <= int(chosen["most"]) <= 40 or not chosen["moves"]:
-        raise _wrong("blocks can't make such grids", "3 <= least <= most <= 40, and at least one move")
+    _refuse_wrong(options, chosen)
     chance = Random(seed)  # noqa: S311
     made: dict[str, dict[str, Any]] = {}
     in_vain = 0
@@ -54,6 +47,22 @@ def make(count: int, seed: int, options: Mapping[str, Any]) -> list[dict[str, An
             made.setdefault(puzzle["drawing"], puzzle)
         in_vain = 0 if len(made) > before else in_vain + 1
     raise _wrong(f"there are not {count} different puzzles of this size", f"at most about {len(made)}, or larger grids")
+
+
+def _refuse_wrong(options: Mapping[str, Any], chosen: Mapping[str, Any]) -> None:
+    for key in options:
+        if key not in OPTIONS:
+            raise _wrong(f"blocks has no option '{key}'", near(str(key), OPTIONS))
+    if not isinstance(chosen["moves"], list):
+        raise _wrong(f"moves is no list: {chosen['moves']!r}", f"a list of {', '.join(KINDS)}")
+    for size in ("least", "most"):
+        if not isinstance(chosen[size], int):
+            raise _wrong(f"{size} is no whole number: {chosen[size]!r}", "3 to 40")
+    for kind in chosen["moves"]:
+        if kind not in KINDS:
+            raise _wrong(f"blocks has no move '{kind}'", near(str(kind), KINDS))
+    if not 3 <= int(chosen["least"]) <= int(chosen["most"]) <= 40 or not chosen["moves"]:
+        raise _wrong("blocks can't make such grids", "3 <= least <= most <= 40, and at least one move")
 
 
 def moves(grid: Grid) -> Iterator[tuple[str, str, Grid]]:
