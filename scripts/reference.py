@@ -141,7 +141,7 @@ def _run() -> Iterator[str]:
     yield ""
     yield "- `manifest.json`: the study, versions, hashes of model files, evidence, prompts dropped, timings, status"
     yield "- `study.yaml`: the study file as it was written"
-    yield "- `cells/`: the numbers of each cell (model, condition, prompt), named by the hash of what they depend on"
+    yield "- `cells/`: each cell (model, condition, prompt) by the hash of what they depend on, batch by batch"
     yield "- `figures/NAME.{svg,png,pdf,vl.json,csv,md}`: the picture, its description, its numbers, its reading"
     yield "- `report.html`: everything on one page"
     for name, columns in TABLES.items():

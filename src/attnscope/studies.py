@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attnscope.analysis.run import Run
 from attnscope.errors import AttnscopeError, near
 from attnscope.figures.kind import find_kind
 from attnscope.report.write import is_reported, report_run
 from attnscope.runs.folder import RunFolder
-from attnscope.runs.perform import Order, Outcome, Silent, Watcher, perform
+from attnscope.runs.order import Order
 from attnscope.study.file import bundled_studies, find_study, read_study, refuse_unknown_segments
 from attnscope.study.parts import Study
 from attnscope.study.prompts import read_prompts
+
+if TYPE_CHECKING:
+    from attnscope.runs.perform import Outcome, Watcher
 
 RUNS = Path("runs")
 
@@ -42,6 +46,14 @@ def order_study(
         find_kind(figure.kind, f"{path.name}, figure {figure.name}")
     prompts = read_prompts(study, path.parent)
     refuse_unknown_segments(study, prompts.layout, path)
+    for figure in study.figures:
+        if figure.prompt is not None and figure.prompt >= len(prompts.prompts):
+            raise AttnscopeError(
+                f"there is no prompt {figure.prompt}",
+                where=f"{path.name}, figure {figure.name}: prompt",
+                allowed=f"0 to {len(prompts.prompts) - 1}",
+                todo="choose another, or leave it out",
+            )
     if limit is not None:
         if limit < 1:
             raise AttnscopeError(
@@ -65,6 +77,8 @@ def run_study(name: str, out: Path | str | None = None, *, watcher: Watcher | No
 
     Options are those of `order_study`. Run again, it measures only what is missing.
     """
+    from attnscope.runs.perform import perform
+
     order = order_study(name, **options)  # type: ignore[arg-type]
     folder = default_folder(name) if out is None else Path(out)
     perform(order, RunFolder(folder), watcher)
@@ -74,7 +88,9 @@ def run_study(name: str, out: Path | str | None = None, *, watcher: Watcher | No
 
 
 def perform_order(order: Order, folder: Path, watcher: Watcher | None = None) -> Outcome:
-    return perform(order, RunFolder(folder), watcher or Silent())
+    from attnscope.runs.perform import perform
+
+    return perform(order, RunFolder(folder), watcher)
 
 
 def default_folder(name: str) -> Path:

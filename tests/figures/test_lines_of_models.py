@@ -94,4 +94,4 @@ def test_lines_are_named_by_model_and_condition_and_the_caption_tells_the_matchi
         "two, filler",
     ]
     told = (run.path / "figures" / "edited.md").read_text(encoding="utf-8")
-    assert "shared out over the first one's by their characters" in told
+    assert "Other models' tokens are shared out over the first one's by their characters." in told

@@ -16,11 +16,19 @@ from attnscope.figures.write import draw_tables, plain, write_figure
 LOOK = Look(title="T", y="share", caption="C.")
 
 
-def lines(one: list[float], two: list[float], *, inserted: tuple[int, ...] = (), rank: int | None = None) -> str:
+def lines(
+    one: list[float],
+    two: list[float],
+    three: list[float] | None = None,
+    *,
+    inserted: tuple[float, float] | None = None,
+    rank: int | None = None,
+) -> str:
     rows = [
         {"panel": "P", "form": "full", "series": name, "position": place, "attention": value}
-        | {"inserted": place in inserted and name == "two", "rank": rank, "of": 9 if rank else None}
-        for name, values in (("one", one), ("two", two))
+        | {"within": inserted and inserted[0], "without": inserted and inserted[1]}
+        | {"rank": rank, "of": 9 if rank else None}
+        for name, values in (("one", one), ("two", two), ("three", three or []))
         for place, value in enumerate(values)
     ]
     return draw_tables("lines", {"t": pl.DataFrame(rows, infer_schema_length=None)}, LOOK).reading
@@ -30,30 +38,38 @@ def test_lines_tell_their_peaks_and_where_they_part() -> None:
     told = lines([0.1, 0.5, 0.2], [0.1, 0.1, 0.3])
     assert "P, full, one**: highest 0.5000 at position 1, 0.2000 at position 2 and 0.1000 at position 0" in told
     assert (
-        "furthest apart at position 1, where one is above two by 0.4000; one is above two at 1 of 3 positions" in told
+        "one and two are furthest apart at position 1, where one is above two by 0.4000; "
+        "one is above two at 1 of 3 positions" in told
     )
     assert "The largest peak is 0.5000, at P, one." in told
     other = lines([0.1, 0.1, 0.3], [0.1, 0.5, 0.2])
     assert (
-        "furthest apart at position 1, where two is above one by 0.4000; one is above two at 1 of 3 positions" in other
+        "one and two are furthest apart at position 1, where two is above one by 0.4000; "
+        "one is above two at 1 of 3 positions" in other
     )
 
 
 def test_lines_that_are_equal_are_said_to_be() -> None:
     told = lines([0.1, 0.2], [0.1, 0.2])
-    assert "one and two are equal at all 2 positions they share" in told
+    assert "one and two are equal wherever they meet" in told
     assert "furthest apart" not in told
     assert "largest peak" not in told
 
 
-def test_inserted_tokens_are_compared_with_the_others() -> None:
-    assert "(positions 1 to 2) receive 0.1500 each on average, less than the others (0.4000)" in lines(
-        [0.1] * 4, [0.4, 0.1, 0.2, 0.4], inserted=(1, 2)
+def test_of_many_lines_the_two_furthest_apart_are_named() -> None:
+    told = lines([0.1, 0.2], [0.1, 0.3], [0.6, 0.2])
+    assert "one and three are furthest apart at position 0, where three is above one by 0.5000" in told
+    assert "one is above three at 0 of 2 positions" in told
+    assert "P: 3 lines (one, two and three)." in told
+
+
+def test_inserted_tokens_are_compared_with_the_others_prompt_by_prompt() -> None:
+    assert "an inserted token receives 0.1500 on average, less than another (0.4000)" in lines(
+        [0.1], [0.4], inserted=(0.15, 0.4)
     )
-    assert "receive 0.5000 each on average, more than the others (0.1000)" in lines(
-        [0.1] * 2, [0.1, 0.5], inserted=(1,)
-    )
-    assert "inserted tokens" not in lines([0.1] * 2, [0.1, 0.5])
+    assert "receives 0.5000 on average, more than another (0.1000)" in lines([0.1], [0.5], inserted=(0.5, 0.1))
+    assert "receives 0.1000 on average, as much as another (0.1000)" in lines([0.1], [0.5], inserted=(0.1, 0.1))
+    assert "inserted token" not in lines([0.1] * 2, [0.1, 0.5])
 
 
 def test_a_heads_rank_is_told_where_it_is_known() -> None:
@@ -141,3 +157,37 @@ def test_several_tables_stand_side_by_side_under_their_labels(tmp_path: Path) ->
     ]
     assert both.table["mass"].to_list() == [*bars["mass"], *(bars["mass"] * 2)]
     assert write_figure(both, tmp_path)
+
+
+def test_tables_with_gaps_or_doubles_are_refused() -> None:
+    from attnscope.errors import AttnscopeError
+
+    for kind, column in (("bars", "mass"), ("lines", "attention"), ("heatmap", "value"), ("bars", "bar")):
+        table = pl.DataFrame(TABLES[kind])
+        with pytest.raises(AttnscopeError, match=f"column '{column}' has empty cells"):
+            draw_tables(kind, {"t": table.with_columns(pl.lit(None).alias(column))}, LOOK)
+        with pytest.raises(AttnscopeError, match="two rows are of the same place"):
+            draw_tables(kind, {"t": pl.concat([table, table])}, LOOK)
+    with pytest.raises(AttnscopeError, match="empty cells"):
+        draw_tables("bars", {"t": pl.DataFrame(TABLES["bars"]).with_columns(mass=float("nan"))}, LOOK)
+
+
+def test_a_bar_without_some_parts_and_parts_below_zero_are_read_as_they_are() -> None:
+    rows = [
+        {"group": "L", "bar": "x", "token_class": "a", "mass": 0.1},
+        {"group": "L", "bar": "y", "token_class": "b", "mass": 0.9},
+    ]
+    told = draw_tables("bars", {"t": pl.DataFrame(rows)}, LOOK).reading
+    assert "the largest total of a bar is 0.9000" in told
+    assert "**L, y**: b 0.9000; together 0.9000" in told
+    below = [rows[0] | {"mass": -0.1}, rows[0] | {"token_class": "b", "mass": 0.2}]
+    assert "% of the bar" not in draw_tables("bars", {"t": pl.DataFrame(below)}, LOOK).reading
+
+
+def test_control_characters_are_drawn_as_signs_and_markup_stays_text(tmp_path: Path) -> None:
+    table = pl.DataFrame([{"panel": "<img src=x>", "position": 0, "token": "a\x01\x1b<b>\uffff", "attention": 0.5}])
+    figure = draw_tables("strip", {"t": table}, LOOK)
+    write_figure(figure, tmp_path)
+    assert "␁␛" in (tmp_path / "t.vl.json").read_text(encoding="utf-8")
+    assert "\x01" not in (tmp_path / "t.svg").read_text(encoding="utf-8")
+    assert "\\<img src=x>" in (tmp_path / "t.md").read_text(encoding="utf-8")

@@ -10,11 +10,15 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+import transformers
+import yaml
 
 from attnscope.errors import AttnscopeError, NoRoomError
 from attnscope.lens import Lens
 from attnscope.report.write import report_run
 from attnscope.studies import order_study, perform_order, run_study
+from tests.models import tiny
+from tests.runs.conftest import save_tiny
 from tests.runs.test_runs import contents
 
 
@@ -132,3 +136,152 @@ def test_prompt_text_and_names_are_data_in_the_report(study_file: Path, tmp_path
     assert "owned" not in page.scripts[3]
     for svg in (run.path / "figures").glob("*.svg"):
         assert "<script" not in svg.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("change", ["config", "template", "versions", "moved"])
+def test_a_run_of_another_model_is_never_taken_for_this_one(
+    study_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    folder = save_tiny(tmp_path / "mine", 1)
+    options: dict[str, Any] = {"models": ["one"], "swaps": {"one": str(folder)}}
+    first = perform_order(order_study(str(study_file), **options), tmp_path / "run")
+    again = perform_order(order_study(str(study_file), **options), tmp_path / "run")
+    assert again.unchanged
+    if change == "config":
+        config = json.loads((folder / "config.json").read_text())
+        config["rms_norm_eps"] = 0.5
+        (folder / "config.json").write_text(json.dumps(config))
+    elif change == "template":
+        template = folder / "chat_template.jinja"
+        template.write_text("Hear! " + template.read_text())
+    elif change == "versions":
+        monkeypatch.setattr("attnscope.runs.order.version", lambda name: f"another {name}")
+    else:
+        folder.rename(tmp_path / "elsewhere")
+        options["swaps"]["one"] = str(tmp_path / "elsewhere")
+        assert perform_order(order_study(str(study_file), **options), tmp_path / "run").kept == first.measured
+        return
+    changed = perform_order(order_study(str(study_file), **options), tmp_path / "run")
+    assert (changed.measured, changed.kept) == (first.measured, 0)
+    fresh = tmp_path / "fresh"
+    perform_order(order_study(str(study_file), **options), fresh)
+    assert contents(fresh) == contents(tmp_path / "run")
+
+
+def test_an_adapters_settings_are_part_of_what_a_cell_depends_on(study_file: Path, tmp_path: Path) -> None:
+    adapter = tiny.save_adapter(tmp_path / "adapter", tiny.llama_config(max_position_embeddings=512))
+    text = study_file.read_text().replace("{label: one,", f"{{label: one, adapter: {adapter},")
+    study_file.write_text(text)
+    perform_order(order_study(str(study_file), models=["one"]), tmp_path / "run")
+    settings = json.loads((adapter / "adapter_config.json").read_text())
+    settings["lora_alpha"] = 100 * settings["lora_alpha"]
+    (adapter / "adapter_config.json").write_text(json.dumps(settings))
+    assert perform_order(order_study(str(study_file), models=["one"]), tmp_path / "run").kept == 0
+
+
+def test_new_cells_get_the_dtype_that_the_old_ones_had(
+    study_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    perform_order(order_study(str(study_file), models=["one"], limit=1), tmp_path / "run")
+    monkeypatch.setattr("attnscope.models.load._default_dtype", lambda *_: "bfloat16")
+    perform_order(order_study(str(study_file), models=["one"]), tmp_path / "run")
+    monkeypatch.undo()
+    perform_order(order_study(str(study_file), models=["one"]), tmp_path / "fresh")
+    one, two = (pl.read_parquet(tmp_path / name / "received.parquet") for name in ("run", "fresh"))
+    for mine, theirs in zip(one["received"], two["received"], strict=True):
+        np.testing.assert_allclose(mine.to_numpy(), theirs.to_numpy(), atol=1e-6)
+
+
+def test_what_was_measured_is_kept_until_it_is_to_be_forgotten(study_file: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert perform_order(order_study(str(study_file)), run).measured == 18
+    assert perform_order(order_study(str(study_file), limit=1), run).kept == 6
+    assert perform_order(order_study(str(study_file)), run).kept == 18
+    perform_order(order_study(str(study_file), limit=1, models=["one"], forget=True), run)
+    assert perform_order(order_study(str(study_file)), run).measured > 0
+
+
+def test_a_refused_cell_is_remembered_and_goes_on_to_the_same_tables(
+    study_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure, calls = Lens.measure_prepared, []
+
+    def picky(self: Lens, prompts: Any, *more: Any, **options: Any) -> Any:
+        calls.append(len(prompts))
+        if any("two signs" in text for text, _ in prompts):
+            raise AttnscopeError("not this one", where="here", allowed="others", todo="leave it out")
+        return measure(self, prompts, *more, **options)
+
+    monkeypatch.setattr(Lens, "measure_prepared", picky)
+    first = perform_order(order_study(str(study_file)), tmp_path / "run")
+    assert {each.prompt for each in first.dropped} == {2}
+    before, calls[:] = contents(tmp_path / "run"), []
+    study_file.write_text(study_file.read_text().replace("title: A tiny study", "title: Another title"))
+    again = perform_order(order_study(str(study_file)), tmp_path / "run")
+    assert (again.dropped, calls, contents(tmp_path / "run")) == (first.dropped, [], before)
+    with pytest.raises(AttnscopeError, match="--strict"):
+        perform_order(order_study(str(study_file), strict=True), tmp_path / "run")
+
+
+def test_a_mistake_leaves_a_finished_run_as_it_was(study_file: Path, tmp_path: Path) -> None:
+    run = run_study(str(study_file), tmp_path / "run")
+    with pytest.raises(AttnscopeError, match="nowhere"):
+        run_study(str(study_file), tmp_path / "run", swaps={"one": "./nowhere"})
+    assert report_run(run.path).page.is_file()
+    with pytest.raises(AttnscopeError, match="nowhere"):
+        run_study(str(study_file), tmp_path / "new", swaps={"one": "./nowhere"})
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_report_of_an_earlier_state_is_written_again(study_file: Path, tmp_path: Path) -> None:
+    run = run_study(str(study_file), tmp_path / "run", models=["one"])
+    study_file.write_text(study_file.read_text().replace("title: A tiny study", "title: Another title"))
+    perform_order(order_study(str(study_file), models=["one"]), run.path)  # stopped before its report, as it were
+    run_study(str(study_file), tmp_path / "run", models=["one"])
+    assert "Another title" in (run.path / "report.html").read_text(encoding="utf-8")
+
+
+def test_another_programs_manifest_is_left_alone(study_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "extension").mkdir()
+    (tmp_path / "extension" / "manifest.json").write_text('{"manifest_version": 3}')
+    with pytest.raises(AttnscopeError, match="not a run"):
+        run_study(str(study_file), tmp_path / "extension")
+    assert (tmp_path / "extension" / "manifest.json").read_text() == '{"manifest_version": 3}'
+    with pytest.raises(AttnscopeError, match="manifest can't be read"):
+        report_run(tmp_path / "extension")
+
+
+def test_a_segment_that_a_bundled_set_has_not_is_told(tmp_path: Path) -> None:
+    study = tmp_path / "s.yaml"
+    head = "models: [smollm2-135m-instruct]\nprompts: {set: problems}\n"
+    for wrong, told in (
+        ("conditions: [none, {name: x, insert: {repeat: /}, times: 3, before: qestion}]", "near: question"),
+        ("conditions: [none, {name: x, insert: {shuffle: qestion}, before: question}]", "near: question"),
+        ("classes: {q: 'segment:qestion'}", "near: question"),
+        ("measure: {queries: [qestion]}", "near: question"),
+    ):
+        study.write_text(f"{head}{wrong}\n")
+        with pytest.raises(AttnscopeError, match=f"s.yaml, line 3.*{told}"):
+            order_study(str(study))
+
+
+def test_shared_lines_hold_the_same_tokens_where_a_window_hides_some(tmp_path: Path) -> None:
+    """In a model with a sliding window, an insertion moves early tokens out of the last queries' sight."""
+    folder = tmp_path / "window"
+    config = transformers.MistralConfig(
+        **{**tiny.llama_config(max_position_embeddings=512).to_dict(), "sliding_window": 12, "model_type": "mistral"}
+    )
+    tiny.save_model(folder, config, "MistralForCausalLM", seed=3)
+    told = {
+        "models": [{"label": "m", "source": str(folder)}],
+        "prompts": {"items": [{"a": "abcd" * size, "b": "efgh"} for size in (1, 2, 3)], "plain": "{a}{b}"},
+        "conditions": ["none", {"name": "x", "insert": {"repeat": "/"}, "tokens": 5, "before": "b"}],
+        "measure": {"queries": ["b"]},
+        "figures": [{"name": "l", "kind": "lines", "panels": [{"model": "m", "layer": 1, "head": 0}]}],
+    }
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(told), encoding="utf-8")
+    run = run_study(str(tmp_path / "s.yaml"), tmp_path / "run")
+    drawn = pl.read_csv(run.path / "figures" / "l.csv").filter(form="shared")
+    sides = [drawn.filter(series=name).select("position", "n") for name in ("none", "x")]
+    assert sides[0].equals(sides[1])
+    assert 0 < len(sides[0]) < 16

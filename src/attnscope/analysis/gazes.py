@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import pyarrow.dataset as ds
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from attnscope.analysis.run import Run
+
+_KEYS = ["model", "condition", "queries", "prompt", "layer", "head", "view"]
 
 
 @dataclass(frozen=True)
@@ -40,41 +43,53 @@ class Gaze:
 
 def gazes(run: Run, chosen: Heads, condition: str, prompt: int | None = None) -> Iterator[Gaze]:
     """In the order of prompts; all of them, or one."""
-    where = (ds.field("model") == chosen.model) & (ds.field("condition") == condition)
-    where &= ds.field("queries") == chosen.queries
-    if prompt is not None:
-        where &= ds.field("prompt") == prompt
     seen = _seen(run, chosen, condition)
     tokens = _tokens(run, chosen.model, condition)
-    wanted = where & ds.field("layer").isin(list(chosen.layers)) & ds.field("head").isin(list(chosen.heads))
-    layer_at = {layer: place for place, layer in enumerate(chosen.layers)}
-    head_at = {head: place for place, head in enumerate(chosen.heads)}
     held: dict[int, tuple[NDArray[np.float64], int]] = {}
-    table = ds.dataset(run.path / "received.parquet")
-    for batch in table.to_batches(columns=["prompt", "layer", "head", "view", "received"], filter=wanted):
-        if not batch.num_rows:
-            continue
-        numbers = {name: batch.column(name).to_numpy() for name in ("prompt", "layer", "head", "view")}
-        lists = batch.column("received")
+    for numbers, rows in _received(run, chosen, condition, prompt):
         ends = np.flatnonzero(np.diff(numbers["prompt"], append=-1)) + 1
         for start, end in zip([0, *ends[:-1]], ends, strict=True):
             place = int(numbers["prompt"][start])
-            rows = lists.slice(start, end - start).flatten().to_numpy().reshape(end - start, -1).astype(np.float64)
-            whole, missing = held.pop(place, (None, len(layer_at) * len(head_at)))
+            part = rows.slice(start, end - start).flatten().to_numpy().reshape(end - start, -1)
+            whole, missing = held.pop(place, (None, len(chosen.layers) * len(chosen.heads)))
             if whole is None:
-                whole = np.full((len(layer_at), len(head_at), rows.shape[1]), np.nan)
-            for row, layer, head, view in zip(
-                rows, *(numbers[name][start:end].tolist() for name in ("layer", "head", "view")), strict=True
-            ):
+                whole = np.full((len(chosen.layers), len(chosen.heads), part.shape[1]), np.nan)
+            layers, heads, views = (numbers[name][start:end].tolist() for name in ("layer", "head", "view"))
+            for row, layer, head, view in zip(part, layers, heads, views, strict=True):
+                values = row.astype(np.float64)
                 share = seen.get((place, view, head), seen.get((place, view, -1)))
                 if share is not None:
-                    row = np.divide(row, share, out=np.full_like(row, np.nan), where=share > 0)
-                whole[layer_at[layer], head_at[head]] = row
+                    values = np.divide(values, share, out=np.full_like(values, np.nan), where=share > 0)
+                whole[chosen.layers.index(layer), chosen.heads.index(head)] = values
             missing -= end - start
             if missing:
                 held[place] = (whole, missing)
             else:
                 yield Gaze(condition, place, whole, *tokens[place])
+
+
+def _received(
+    run: Run, chosen: Heads, condition: str, prompt: int | None
+) -> Iterator[tuple[dict[str, NDArray[Any]], pa.ListArray]]:
+    """The wanted rows of each row group that has some: numbers by column, and what the keys receive."""
+    wanted = (
+        (pl.col("model") == chosen.model)
+        & (pl.col("condition") == condition)
+        & (pl.col("queries") == chosen.queries)
+        & pl.col("layer").is_in(list(chosen.layers))
+        & pl.col("head").is_in(list(chosen.heads))
+    )
+    if prompt is not None:
+        wanted &= pl.col("prompt") == prompt
+    with pq.ParquetFile(run.path / "received.parquet", pre_buffer=False) as file:
+        for group in range(file.num_row_groups):
+            keys: Any = pl.from_arrow(file.read_row_group(group, columns=_KEYS, use_threads=False))
+            names = ("model", "condition", "queries")
+            rows = keys.with_columns(pl.col(*names).cast(pl.String)).with_row_index("row").filter(wanted)
+            if len(rows):
+                received = file.read_row_group(group, columns=["received"], use_threads=False)["received"]
+                numbers = {name: rows[name].to_numpy() for name in ("prompt", "layer", "head", "view")}
+                yield numbers, received.combine_chunks().take(pa.array(rows["row"].to_numpy()))
 
 
 def paired(run: Run, chosen: Heads, one: str, two: str) -> Iterator[tuple[Gaze, Gaze]]:

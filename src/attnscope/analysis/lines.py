@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from attnscope.analysis.gazes import Gaze, Heads, gazes, paired
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import Running
+from attnscope.errors import AttnscopeError
 from attnscope.study.alignment import Places, carry_over
 from attnscope.study.segments import Span, Text
 
@@ -37,8 +38,12 @@ class Profile:
     """Half the interval of the mean."""
     n: NDArray[np.int64]
     """(positions,): how many prompts have the position."""
-    inserted: NDArray[np.bool_]
-    """(positions,): whether most of them have an inserted token there."""
+    inserted: NDArray[np.float64]
+    """(positions,): the share of them that have an inserted token there."""
+    within: NDArray[np.float64]
+    """(layers, heads): what an inserted token receives, mean within prompts, then over them; NaN if none is."""
+    without: NDArray[np.float64]
+    """(layers, heads): what another token receives, likewise."""
 
     @property
     def shown(self) -> NDArray[np.int64]:
@@ -47,13 +52,14 @@ class Profile:
 
 
 def along_prompt(run: Run, lines: Sequence[Line], *, shared: bool) -> pl.DataFrame:
-    """series, position, attention, low, high, n, inserted. shared: only tokens that all lines have, by the place of
-    the first line's in its base prompt; else the whole sequence.
+    """series, position, n, attention, low, high, inserted, within, without.
+
+    shared: only tokens that all lines have, by the first line's place in its base prompt; else the whole sequence.
     """
-    axis = _Axis(run, lines) if shared else None
+    profiles = _shared_profiles(run, lines) if shared else [profile_of(run, line) for line in lines]
+    floats = pl.col("attention", "low", "high", "inserted", "within", "without")
     parts = []
-    for line in lines:
-        profile = profile_of(run, line, axis)
+    for line, profile in zip(lines, profiles, strict=True):
         places = profile.shown
         mean, half = profile.mean[0, 0, places], profile.half[0, 0, places]
         part = pl.DataFrame(
@@ -65,29 +71,80 @@ def along_prompt(run: Run, lines: Sequence[Line], *, shared: bool) -> pl.DataFra
                 "n": profile.n[places],
                 "inserted": profile.inserted[places],
             }
+        ).with_columns(within=pl.lit(profile.within[0, 0]), without=pl.lit(profile.without[0, 0]))
+        parts.append(part.select(pl.lit(line.series).alias("series"), "position", "n", floats.fill_nan(None)))
+    made = pl.concat(parts)
+    if not len(made):
+        raise AttnscopeError(
+            "no prompt has tokens that all lines share",
+            where=", ".join(line.series for line in lines),
+            allowed="lines that have prompts in common",
+            todo="choose other conditions or models",
         )
-        parts.append(
-            part.select(
-                pl.lit(line.series).alias("series"),
-                "position",
-                pl.col("attention", "low", "high").fill_nan(None),
-                "n",
-                "inserted",
-            )
-        )
-    return pl.concat(parts)
+    return made
 
 
-def profile_of(run: Run, line: Line, axis: _Axis | None = None) -> Profile:
-    """A line's heads, averaged over prompts; on the axis, or on the prompt's own positions."""
-    running, inserted = Running(), Running()
+def profile_of(run: Run, line: Line) -> Profile:
+    """A line's heads on the prompt's own positions, averaged over prompts."""
+    running, inserted, within, without = (Running() for _ in range(4))
     for gaze in gazes(run, line.heads, line.condition):
-        placed = gaze.attention if axis is None else axis.placed(line, gaze)
-        if placed is not None:
-            running.add(placed)
-            inserted.add(gaze.inserted.astype(np.float64) if axis is None else np.zeros(placed.shape[-1]))
-    n = running.n.max((0, 1)) if running.n.ndim > 1 else np.zeros(0)
-    return Profile(running.mean, running.half, n.astype(np.int64), inserted.mean > 0.5)
+        running.add(gaze.attention)
+        inserted.add(gaze.inserted.astype(np.float64))
+        if gaze.inserted.any():
+            within.add(_mean(gaze.attention[..., gaze.inserted]))
+            without.add(_mean(gaze.attention[..., ~gaze.inserted]))
+    return _profile(running, inserted.mean, within, without)
+
+
+def _mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Over the last axis, which stays; without what no query sees."""
+    seen = ~np.isnan(values)
+    count = seen.sum(-1, keepdims=True)
+    total = np.where(seen, values, 0).sum(-1, keepdims=True)
+    found: NDArray[np.float64] = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
+    return found
+
+
+def _shared_profiles(run: Run, lines: Sequence[Line]) -> list[Profile]:
+    """Within a prompt, a token counts for all lines or for none: one that some line's queries can't see for none."""
+    axis = _Axis(run, lines)
+    running = [Running() for _ in lines]
+    for together in _together(run, lines):
+        placed = [axis.placed(line, gaze) for line, gaze in zip(lines, together, strict=True)]
+        known = [each for each in placed if each is not None]
+        if len(known) < len(lines):
+            continue
+        unseen = np.any([np.isnan(each).any((0, 1)) for each in known], axis=0)
+        for each, values in zip(running, known, strict=True):
+            each.add(np.where(unseen, np.nan, values))
+    return [_profile(each, np.zeros(each.n.shape[-1])) for each in running]
+
+
+def _together(run: Run, lines: Sequence[Line]) -> Iterator[list[Gaze]]:
+    """The gazes of all lines, prompt by prompt, for the prompts that all of them have."""
+    sources = [gazes(run, line.heads, line.condition) for line in lines]
+    now = [next(source, None) for source in sources]
+    while all(gaze is not None for gaze in now):
+        held = [gaze for gaze in now if gaze is not None]
+        last = max(gaze.prompt for gaze in held)
+        if all(gaze.prompt == last for gaze in held):
+            yield held
+            now = [next(source, None) for source in sources]
+        else:
+            now = [
+                next(source, None) if gaze.prompt < last else gaze for source, gaze in zip(sources, held, strict=True)
+            ]
+
+
+def _profile(
+    running: Running, inserted: NDArray[np.float64], within: Running | None = None, without: Running | None = None
+) -> Profile:
+    if running.n.ndim < 3:  # no prompt at all
+        empty, unknown = np.zeros((1, 1, 0)), np.full((1, 1), np.nan)
+        return Profile(empty, empty, np.zeros(0, dtype=np.int64), np.zeros(0), unknown, unknown)
+    unknown = np.full(running.n.shape[:2], np.nan)
+    means = [unknown if each is None or each.n.ndim < 3 else each.mean[..., 0] for each in (within, without)]
+    return Profile(running.mean, running.half, running.n.max((0, 1)).astype(np.int64), inserted, *means)
 
 
 class _Axis:
@@ -137,24 +194,23 @@ class _Axis:
 
 
 def ranked(run: Run, chosen: Heads, conditions: Sequence[str]) -> dict[tuple[int, int], int]:
-    """Every head's rank, from 1, by the mean distance between two conditions over the tokens they share."""
+    """Every head's rank, from 1, by the mean distance between two conditions over the tokens they share.
+
+    Heads at the same distance share a rank; one whose lines do not differ at all, or that nothing is seen of, has none.
+    """
     distances = Running()
     for one, two in paired(run, chosen, *conditions):
         shared, mine, others = np.intersect1d(one.base, two.base, return_indices=True)
         known = shared >= 0
         with np.errstate(invalid="ignore"):
             apart = np.abs(one.attention[..., mine[known]] - two.attention[..., others[known]])
-        there = ~np.isnan(apart)
-        if there.any():
-            total = np.where(there, apart, 0).sum(-1) / np.maximum(1, there.sum(-1))
-            distances.add(np.where(there.any(-1), total, np.nan)[..., None])
+            distances.add(_mean(apart))
     if not distances.n.size:
         return {}
-    order = np.argsort(-distances.mean[..., 0], axis=None, kind="stable")
-    layers, heads = np.unravel_index(order, distances.mean.shape[:2])
+    effect = np.nan_to_num(distances.mean[..., 0])
     return {
-        (chosen.layers[layer], chosen.heads[head]): place
-        for place, (layer, head) in enumerate(zip(layers.tolist(), heads.tolist(), strict=True), 1)
+        (chosen.layers[layer], chosen.heads[head]): 1 + int((effect > effect[layer, head]).sum())
+        for layer, head in zip(*(places.tolist() for places in np.nonzero(effect)), strict=True)
     }
 
 

@@ -27,8 +27,17 @@ class Run:
                 allowed="a folder that 'attnscope run' wrote",
                 todo="run a study first",
             )
-        self.manifest: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))
-        self.study = Study.model_validate(self.manifest["study"])
+        try:
+            self.manifest: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))
+            self.study = Study.model_validate(self.manifest["study"])
+            self.manifest["versions"]["attnscope"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise AttnscopeError(
+                f"this run's manifest can't be read ({type(error).__name__})",
+                where=str(manifest),
+                allowed="a manifest that this version of attnscope wrote",
+                todo="run the study again into another folder",
+            ) from error
         if self.manifest["status"] != "finished":
             raise AttnscopeError(
                 f"this run is not finished: it is {self.manifest['status']}",
@@ -40,6 +49,13 @@ class Run:
     def table(self, name: str) -> pl.LazyFrame:
         """prompts, tokens, received, views or mass; see docs/run.md for their columns."""
         names = ("model", "condition", "queries", "token_class", "segment")
+        if not (self.path / f"{name}.parquet").is_file():
+            raise AttnscopeError(
+                f"the run has no table '{name}'",
+                where=str(self.path),
+                allowed="a run with all its tables",
+                todo="give the same 'attnscope run' again; it makes them from what was measured",
+            )
         frame = pl.scan_parquet(self.path / f"{name}.parquet")
         held = frame.collect_schema().names()
         return frame.with_columns(pl.col(column).cast(pl.String) for column in names if column in held)

@@ -37,22 +37,27 @@ class Running:
     """Means and deviations over prompts of arrays (..., positions), one prompt after the other (Welford's way)."""
 
     def __init__(self) -> None:
-        self.n = self.mean = self._squares = np.zeros(0)
+        self.n = self._mean = self._squares = np.zeros(0)
 
     def add(self, values: NDArray[np.float64]) -> None:
         """NaN: the prompt has no such position."""
         if self.n.shape[:-1] != values.shape[:-1]:
-            self.n = self.mean = self._squares = np.zeros((*values.shape[:-1], 0))
+            self.n = self._mean = self._squares = np.zeros((*values.shape[:-1], 0))
         more = values.shape[-1] - self.n.shape[-1]
         if more > 0:
             wider = [(0, 0)] * (values.ndim - 1) + [(0, more)]
-            self.n, self.mean, self._squares = (np.pad(each, wider) for each in (self.n, self.mean, self._squares))
+            self.n, self._mean, self._squares = (np.pad(each, wider) for each in (self.n, self._mean, self._squares))
         there = ~np.isnan(values)
         reach = np.s_[..., : values.shape[-1]]
         self.n[reach] += there
-        away = np.where(there, values - self.mean[reach], 0)
-        self.mean[reach] += away / np.maximum(1, self.n[reach])
-        self._squares[reach] += away * np.where(there, values - self.mean[reach], 0)
+        away = np.where(there, values - self._mean[reach], 0)
+        self._mean[reach] += away / np.maximum(1, self.n[reach])
+        self._squares[reach] += away * np.where(there, values - self._mean[reach], 0)
+
+    @property
+    def mean(self) -> NDArray[np.float64]:
+        """NaN where no prompt has the position."""
+        return np.where(self.n > 0, self._mean, np.nan)
 
     @property
     def half(self) -> NDArray[np.float64]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from attnscope.runs.audit import Audit
     from attnscope.runs.cells import Cell
-    from attnscope.runs.perform import Order
+    from attnscope.runs.order import Order
 
 GROUNDS = ("#b2182b", "#2166ac", "#1b7837", "#762a83", "#e08214", "#35978f", "#8c510a", "#555555")
 
@@ -36,18 +36,18 @@ def tokens(
     console = Console()
     for audit in audits(order):
         console.print(_counts(order, audit))
-        for each in audit.dropped[:5]:
-            console.print(Text(f"dropped: {each.condition}, prompt {each.prompt}: {each.reason}", style="red"))
+        _tell_dropped(console, audit)
         for condition in order.study.conditions:
             cell = next((each for each in audit.of(condition.name) if each.prompt.number == prompt), None)
             if cell is not None:
                 _show(console, order, cell)
+    _tell_answers(console, order)
 
 
 def _counts(order: Order, audit: Audit) -> Table:
     from attnscope.runs.audit import border_tokens, inserted_characters
 
-    table = Table(title=f"{audit.part.label} ({audit.part.source})", title_justify="left")
+    table = Table(title=Text(f"{audit.part.label} ({audit.part.source})"), title_justify="left")
     for column in (
         "condition",
         "prompts",
@@ -66,7 +66,7 @@ def _counts(order: Order, audit: Audit) -> Table:
         unaligned = sum(cell.alignment is None for cell in cells)
         remerged = sum(len(cell.alignment.remerged) for cell in cells if cell.alignment is not None)
         table.add_row(
-            condition.name,
+            Text(condition.name),
             str(len(cells)),
             _range([len(cell.tokens) for cell in cells]),
             _range([inserted_characters(cell) for cell in cells]),
@@ -111,10 +111,11 @@ def show_estimate(order: Order) -> None:
     table = Table(title="what a run would take", title_justify="left")
     for column in ("model", "cells", "dropped", "tokens", "time, about", "disk, at most"):
         table.add_column(column, justify="left" if column == "model" else "right")
-    for audit in audits(order):
+    told = audits(order)
+    for audit in told:
         seconds = estimated_seconds(audit, speed)
         table.add_row(
-            audit.part.label,
+            Text(audit.part.label),
             str(len(audit.cells)),
             str(len(audit.dropped)),
             f"{sum(len(cell.tokens) for cell in audit.cells):,}",
@@ -122,6 +123,24 @@ def show_estimate(order: Order) -> None:
             f"{estimated_bytes(order, audit) / 1e6:,.0f} MB",
         )
     console.print(table)
+    for audit in told:
+        _tell_dropped(console, audit)
+    _tell_answers(console, order)
+
+
+def _tell_dropped(console: Console, audit: Audit) -> None:
+    for each in audit.dropped[:5]:
+        console.print(
+            Text(f"dropped: {each.model}, {each.condition}, prompt {each.prompt}: {each.reason}", style="red")
+        )
+    if len(audit.dropped) > 5:
+        console.print(Text(f"and {len(audit.dropped) - 5} more of {audit.part.label}", style="red"))
+
+
+def _tell_answers(console: Console, order: Order) -> None:
+    answer = order.study.prompts.answer
+    if answer is not None and answer.generate is not None:
+        console.print(Text(f"answers that the models write come on top, up to {answer.generate} tokens a cell"))
 
 
 def _time(seconds: float) -> str:

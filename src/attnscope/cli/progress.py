@@ -7,6 +7,7 @@ import time
 from types import TracebackType
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 EVERY = 15.0  # seconds between lines where there is no terminal
@@ -43,7 +44,7 @@ class Bar:
     def begin(self, what: str, tokens: int) -> None:
         self._what, self._total, self._done = what, tokens, 0
         self._began = self._told = time.monotonic()
-        self._task = self._progress.add_task(what, total=tokens)
+        self._task = self._progress.add_task(escape(what), total=tokens)
 
     def advance(self, tokens: int) -> None:
         self._done += tokens

@@ -14,7 +14,8 @@ from attnscope.errors import AttnscopeError
 
 if TYPE_CHECKING:
     from attnscope.report.write import Reported
-    from attnscope.runs.perform import Order, Outcome
+    from attnscope.runs.order import Order
+    from attnscope.runs.perform import Outcome
 
 StudyName = Annotated[str, typer.Argument(help="A bundled study (symbols, filler, filler-vs-sentence, ...) or a file.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Only the first N prompts.")]

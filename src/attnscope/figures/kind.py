@@ -38,6 +38,8 @@ class Field:
     type: Any
     meaning: str
     optional: bool = False
+    gaps: bool = False
+    """Whether it may be empty in some rows."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,8 @@ class Kind:
     look: Callable[[Run, FigurePart, pl.DataFrame], Look]
     draw: Callable[[pl.DataFrame, Look], alt.TopLevelMixin]
     read: Callable[[pl.DataFrame, Look], str]
+    keys: tuple[str, ...]
+    """The columns that tell one row from another."""
     apart: str = "panel"
     """The column whose words stand apart in the picture: where several tables are drawn side by side, it tells them."""
 
@@ -76,7 +80,32 @@ class Kind:
                     allowed=each.meaning,
                     todo="mend the table",
                 ) from None
-        return table.select(each.name for each in self.fields)
+        table = table.select(each.name for each in self.fields)
+        self._refuse_gaps(table, where)
+        return table
+
+    def _refuse_gaps(self, table: pl.DataFrame, where: str) -> None:
+        for each in self.fields:
+            if each.optional or each.gaps:
+                continue
+            column = table[each.name]
+            empty = column.is_null() | (column.is_nan() if column.dtype.is_float() else pl.Series([False]))
+            if empty.any() or (column.dtype == pl.String and (column == "").any()):
+                raise AttnscopeError(
+                    f"column '{each.name}' has empty cells",
+                    where=where,
+                    allowed=each.meaning,
+                    todo="fill them, or leave the rows out",
+                )
+        doubles = table.filter(table.select(self.keys).is_duplicated())
+        if len(doubles):
+            first = ", ".join(f"{key} {doubles[key][0]}" for key in self.keys)
+            raise AttnscopeError(
+                f"two rows are of the same place: {first}",
+                where=where,
+                allowed=f"one row for each {', '.join(self.keys)}",
+                todo="mend the table",
+            )
 
     @property
     def needed(self) -> list[str]:

@@ -65,6 +65,23 @@ def heads(run: Run, part: FigurePart, model: str) -> list[int]:
     return _measured("head", [head - part.number_from for head in part.heads], measured, model, part)
 
 
+def heads_words(run: Run, part: FigurePart) -> str:
+    """Which heads a mean is over."""
+    if part.heads == "all" and run.study.measure.heads == "all":
+        return "all heads"
+    numbers = part.heads if part.heads != "all" else [head + part.number_from for head in run.study.measure.heads]  # type: ignore[operator]
+    return f"head{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
+
+
+def layers_words(run: Run, part: FigurePart, shown: Sequence[str]) -> str:
+    """Which layers a mean is over, if the models shown have the same."""
+    chosen = {tuple(layers(run, part, model)) for model in shown}
+    if len(chosen) > 1 or set(chosen) == {tuple(range(run.depth(model))) for model in shown}:
+        return "all layers" if part.layers == "all" else "the layers chosen"
+    (numbers,) = chosen
+    return f"layer{'s' * (len(numbers) > 1)} {', '.join(str(each + part.number_from) for each in numbers)}"
+
+
 def condition_label(run: Run, name: str) -> str:
     return run.study.condition(name).label or name
 

@@ -15,6 +15,16 @@ def with_interval(value: float, low: float | None, high: float | None) -> str:
     return number(value) if low is None or high is None else f"{number(value)} ({number(low)} to {number(high)})"
 
 
+def counted(number: float, what: str) -> str:
+    """`1 prompt`, `40 prompts`."""
+    return f"{number:.0f} {what}{'s' * (number != 1)}"
+
+
+def range_of(low: float, high: float, what: str) -> str:
+    """`40 prompts`, `38 to 40 prompts`."""
+    return counted(high, what) if low == high else f"{low:.0f} to {counted(high, what)}"
+
+
 def listed(words: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
@@ -69,7 +79,7 @@ def comparison(
 def lead(where: str, values: Mapping[str, float]) -> str | None:
     """Which of several parts is the largest, and its share of their sum."""
     total = sum(values.values())
-    if len(values) < 2 or total <= 0:
+    if len(values) < 2 or total <= 0 or min(values.values()) < 0:
         return None
     best = max(values.values())
     names = [name for name, value in values.items() if value == best]
@@ -92,9 +102,9 @@ def consistent(who: str, other: str, where: Sequence[str], above: Sequence[bool]
 
 def document(title: str, sections: Mapping[str, Sequence[str | None]]) -> str:
     """A reading in Markdown: sentences that don't hold (None) and empty sections are left out."""
-    parts = [f"# {title}"]
+    parts = [f"# {' '.join(title.split())}"]
     for heading, lines in sections.items():
-        kept = [line for line in lines if line]
+        kept = [" ".join(line.split()) for line in lines if line]
         if kept:
             parts.append(f"## {heading}\n\n" + "\n".join(f"- {line}" for line in kept))
     return "\n\n".join(parts) + "\n"

@@ -39,9 +39,22 @@ class Figure:
     @cached_property
     def description(self) -> dict[str, Any]:
         """The chart as data (Vega-Lite), with its reading as alternative text."""
-        made: dict[str, Any] = self.chart.to_dict()
-        made["description"] = plain(self.reading)
+        made: dict[str, Any] = _drawable(self.chart.to_dict())
+        made["description"] = plain(self.reading).translate(_SIGNS)
         return made
+
+
+# What a picture's file may not hold: control characters become their signs, what is no character becomes a box.
+_SIGNS = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n\r"}
+_SIGNS |= dict.fromkeys([0x7F, *range(0x80, 0xA0), 0xFFFE, 0xFFFF, *range(0xD800, 0xE000)], 0x25A1)
+
+
+def _drawable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.translate(_SIGNS)
+    if isinstance(value, dict):
+        return {_drawable(key): _drawable(each) for key, each in value.items()}
+    return [_drawable(each) for each in value] if isinstance(value, list) else value
 
 
 def make_figure(run: Run, part: FigurePart) -> Figure:
@@ -103,5 +116,5 @@ _CONTENT: dict[str, Callable[[Figure], bytes]] = {
     ".pdf": lambda figure: vlc.vegalite_to_pdf(json.dumps(figure.description)),
     ".vl.json": lambda figure: json.dumps(figure.description, indent=1, ensure_ascii=False).encode(),
     ".csv": lambda figure: figure.table.write_csv().encode(),
-    ".md": lambda figure: figure.reading.encode(),
+    ".md": lambda figure: re.sub(r"<(?=[a-zA-Z/!?])", r"\\<", figure.reading).encode(),  # text, not markup
 }

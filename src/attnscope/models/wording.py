@@ -61,6 +61,12 @@ class Wording:
         A token is decoded behind its neighbours, as what it spells may depend on them; one that holds only a part of a
         character covers the whole of it.
         """
+        if not before and not text:
+            text = self._decode(ids)
+            again = self.tokenizer(text, return_offsets_mapping=True, add_special_tokens=False)
+            if list(again["input_ids"]) == list(ids):  # nearly always, and much faster
+                return text, self.tokenize(text, chat=True)
+            text = ""
         tokens: list[Token] = []
         first, done, partial = 0, len(text), ""  # the tokens since `first` spell `partial` so far
         for place, token in enumerate(ids):

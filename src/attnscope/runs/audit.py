@@ -11,7 +11,7 @@ from attnscope.models.load import Description
 from attnscope.models.weights import folder_weights, gguf_weights
 from attnscope.runs.cells import Cell, CellMaker, Dropped
 from attnscope.runs.fit import chosen_layers, fitting_models
-from attnscope.runs.perform import Order
+from attnscope.runs.order import Order
 from attnscope.study.classes import OTHER, membership
 from attnscope.study.parts import ModelPart
 from attnscope.study.segments import INSERTED

@@ -192,6 +192,13 @@ class CellMaker:
                     allowed="prompts that both conditions can be made for",
                     todo="see why it was dropped",
                 )
+        if wanted is not None and self.context is not None and wanted > self.context:
+            raise AttnscopeError(
+                f"{wanted} tokens are to be inserted, more than {self.part.label} was made for",
+                where=where,
+                allowed=f"at most {self.context} tokens in all",
+                todo="insert fewer",
+            )
         if wanted is not None:
             return exactly(wanted, draft, count, where)
         natural = source.natural(ground)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import platform
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,9 +19,9 @@ from attnscope.runs.cells import Cell, CellMaker, Dropped, cell_key
 from attnscope.runs.engine import Work, measure_cells
 from attnscope.runs.fit import chosen_layers, fitting_models
 from attnscope.runs.folder import STUDY, RunFolder
-from attnscope.runs.tables import FORMAT, TABLES, Shape, write_tables
+from attnscope.runs.order import Order, versions
+from attnscope.runs.tables import TABLES, Shape, write_tables
 from attnscope.study.parts import ModelPart, Study
-from attnscope.study.prompts import PromptList
 
 METER = 1  # raised when the same cell would get other numbers
 
@@ -50,34 +47,6 @@ class Silent:
 
     def say(self, text: str) -> None:
         pass
-
-
-@dataclass(frozen=True)
-class Order:
-    """What is to be performed, and how."""
-
-    study: Study
-    text: str
-    """The study file as it was written."""
-    prompts: PromptList
-    strict: bool = False
-    forget: bool = False
-    """Remove what was measured for other versions of the study."""
-    command: str | None = None
-    """The command that gave it, for the report."""
-    trust_remote_code: bool = False
-    allow_pickle: bool = False
-
-    @property
-    def key(self) -> str:
-        """Changes with anything that the tables depend on but the models."""
-        content = {
-            "study": self.study.model_dump(mode="json"),
-            "prompts": [[prompt.name, dict(prompt.fields)] for prompt in self.prompts.prompts],
-            "versions": _versions(),
-            "format": FORMAT,
-        }
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass
@@ -226,7 +195,7 @@ class _Performance:
                 "command": self.order.command,
                 "cells": len(self.finished),
                 "dropped": [asdict(each) for each in self.outcome.dropped],
-                "versions": _versions(),
+                "versions": versions(),
                 "machine": {"system": platform.platform(), "python": platform.python_version()},
                 "timings": {
                     "seconds": round(self.outcome.seconds, 3),
@@ -235,10 +204,6 @@ class _Performance:
                 },
             }
         )
-
-
-def _versions() -> dict[str, str]:
-    return {name: version(name) for name in ("attnscope", "torch", "transformers", "tokenizers")}
 
 
 def _refuse_if_strict(order: Order, dropped: Sequence[Dropped]) -> None:
@@ -284,7 +249,7 @@ def _same_model(manifest: Mapping[str, Any], part: ModelPart, found: Description
     device = str(known["device"]).split(":")[0]
     if part.device_map is None and device != found.device.type:
         return None
-    if known.get("versions") != _versions() or known.get("path") != str(found.path.absolute()):
+    if known.get("versions") != versions() or known.get("path") != str(found.path.absolute()):
         return None
     described = {str(path.absolute()) for path in found.files}
     if described != {file["path"] for file in known["files"] if not file["weights"]}:
@@ -307,7 +272,7 @@ def _facts(part: ModelPart, found: Description, lens: Lens) -> dict[str, Any]:
     return {
         "spec": part.model_dump(mode="json", exclude={"colour"}),
         "path": str(found.path.absolute()),
-        "versions": _versions(),
+        "versions": versions(),
         "architecture": loaded.architecture,
         "dtype": loaded.dtype,
         "device": loaded.device,

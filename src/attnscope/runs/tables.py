@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,6 @@ from attnscope.runs.cells import Cell
 from attnscope.runs.folder import Measured, RunFolder
 from attnscope.study.classes import OTHER, membership
 
-FORMAT = 2  # raised when a table gets other columns
 COMPRESSION = "zstd"
 GROUP = 32  # cells to a row group at most,
 GROUP_NUMBERS = 2**24  # and about so many numbers
@@ -109,7 +109,7 @@ def write_tables(
     names = list(only or TABLES)
     done = list(cells)
     partial = {name: folder.path / f".{name}.partial.parquet" for name in names}
-    writers = {name: pq.ParquetWriter(partial[name], schema(name), compression=COMPRESSION) for name in names}
+    writers = {name: _writer(name, partial[name]) for name in names}
     try:
         for group in _grouped(done):
             made: dict[str, list[pa.RecordBatch]] = {name: [] for name in names}
@@ -127,11 +127,20 @@ def write_tables(
                 tick()
             for name, parts in made.items():
                 writers[name].write_table(pa.Table.from_batches(parts).unify_dictionaries().combine_chunks())
-    finally:
         for writer in writers.values():
             writer.close()
-    for name in names:
-        partial[name].replace(folder.path / f"{name}.parquet")
+        for name in names:
+            partial[name].replace(folder.path / f"{name}.parquet")
+    finally:
+        for name in names:
+            writers[name].close()
+            partial[name].unlink(missing_ok=True)
+
+
+def _writer(table: str, path: Path) -> pq.ParquetWriter:
+    """Names are coded, numbers are not: nearly each is another."""
+    coded = [column.name for column in TABLES[table] if isinstance(column.type, pa.DictionaryType)]
+    return pq.ParquetWriter(path, schema(table), compression=COMPRESSION, use_dictionary=coded)
 
 
 def _grouped(cells: Sequence[tuple[Cell, str, Shape]]) -> Iterator[list[tuple[Cell, str, Shape]]]:

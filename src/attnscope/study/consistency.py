@@ -45,7 +45,7 @@ def problems(study: Study) -> Iterator[Problem]:
     yield from _of_conditions(study)
     yield from _of_classes(study)
     layout = layout_of(study.prompts)
-    if layout is not None:
+    if layout is not None and study.prompts.items is not None:  # else the prompts are to be read first
         yield from segment_problems(study, layout)
     for number, figure in enumerate(study.figures):
         yield from _of_figure(study, figure, number)
@@ -90,6 +90,12 @@ def _of_prompts(study: Study) -> Iterator[Problem]:
         if field in RESERVED:
             key = "chat" if layout.chat else "plain"
             yield Problem(("prompts", key), f"'{field}' can't be a field", "any name but " + ", ".join(RESERVED))
+    if study.prompts.items is not None:
+        columns = [*study.prompts.fields, *dict.fromkeys(key for item in study.prompts.items for key in item)]
+        for field in layout.fields:
+            if field not in columns:
+                key = "chat" if layout.chat else "plain"
+                yield Problem(("prompts", key), f"the prompts have no field '{field}'", near(field, columns))
     if not layout.fields:
         key = "chat" if layout.chat else "plain"
         yield Problem(("prompts", key), "the layout has no {field}, so all prompts would be the same", "at least one")

@@ -13,8 +13,9 @@ from pydantic import ValidationError
 from attnscope.errors import AttnscopeError, near
 from attnscope.study.consistency import Problem, problems, segment_problems
 from attnscope.study.layout import Layout
-from attnscope.study.parts import Study
+from attnscope.study.parts import COLOUR, LINE, Study
 
+_PATTERNS = {COLOUR: "a colour such as '#ff7f0e'", LINE: "text on one line"}
 BUNDLED = Path(str(files("attnscope.study") / "bundled"))
 
 
@@ -77,8 +78,11 @@ def _composed(text: str, where: str) -> yaml.Node:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
+        told = str(getattr(error, "problem", None) or error)
+        if "alphabetic or numeric character" in told:
+            told = "an unquoted * or & begins a reference, so write '*'"
         raise AttnscopeError(
-            f"the study is not YAML: {getattr(error, 'problem', None) or error}",
+            f"the study is not YAML: {told}",
             where=f"{where}{line}",
             allowed="a mapping of keys; texts with : # or * in quotes",
             todo="mend that line",
@@ -96,7 +100,12 @@ def _composed(text: str, where: str) -> yaml.Node:
 def _refuse_doubles(node: yaml.Node, where: str, above: tuple[int, ...] = ()) -> None:
     """YAML keeps the last of two keys alike and says nothing."""
     if id(node) in above:
-        raise AttnscopeError("the study holds itself", where=where, allowed="YAML without circles", todo="write it out")
+        raise AttnscopeError(
+            "the study holds itself",
+            where=f"{where}, line {node.start_mark.line + 1}",
+            allowed="YAML without circles",
+            todo="write it out",
+        )
     above = (*above, id(node))
     if isinstance(node, yaml.MappingNode):
         seen: set[str] = set()
@@ -116,23 +125,45 @@ def _refuse_doubles(node: yaml.Node, where: str, above: tuple[int, ...] = ()) ->
 
 
 def _told(error: ValidationError, root: yaml.Node, where: str) -> AttnscopeError:
-    first = error.errors(include_url=False)[0]
+    every = error.errors(include_url=False)
+    top = every[0]["loc"][:2]
+    first = max((each for each in every if each["loc"][:2] == top), key=_nearness)
     context: dict[str, Any] = first.get("ctx", {})
     location = [*first["loc"], *([context["key"]] if first["type"] == "unknown_key" else [])]
-    what = first["msg"]
-    allowed = context.get("near") or "see docs/study-file.md for what this key takes"
+    what, allowed = _words(first, context)
     if first["type"] == "missing":
         what = f"key '{location[-1]}' is missing"
-    elif first["type"] == "union_tag_not_found":
+    return _located(Problem(tuple(location), what, allowed), root, where)
+
+
+def _nearness(error: Any) -> tuple[int, bool]:
+    """Of the errors that the members of a union give, the one about what was most likely meant."""
+    return len(error["loc"]), error["type"] in ("too_short", "too_long", "greater_than_equal", "less_than_equal")
+
+
+def _words(error: Any, context: dict[str, Any]) -> tuple[str, str]:
+    """What is wrong and what is allowed, in our own words where pydantic's are meant for programmers."""
+    kind, told, given = error["type"], error["msg"], str(error["input"])[:60]
+    allowed = context.get("near") or "what docs/study-file.md says of this key"
+    if kind in ("unknown_key", "one_of", "empty", "unquoted", "missing"):
+        return told, allowed
+    if kind == "union_tag_not_found":
         from attnscope.study.conditions import sources
 
-        what, allowed = "what is to be inserted is not said", f"one of {', '.join(sources())}"
-    elif first["type"] == "literal_error":
-        what, allowed = f"'{first['input']}' is not one of the words this key takes", str(context["expected"])
-    elif first["type"] not in ("unknown_key", "one_of", "empty", "unquoted"):
-        what = f"{what[0].lower()}{what[1:]}, not {str(first['input'])[:60]!r}"
-    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return _located(Problem(tuple(location), f"{what}{more}", allowed), root, where)
+        return "what is to be inserted is not said", f"one of {', '.join(sources())}"
+    if kind == "literal_error":
+        return f"'{given}' is not one of the words that are taken here", str(context["expected"])
+    if kind in ("too_long", "too_short"):
+        limit = "at most" if kind == "too_long" else "at least"
+        return (
+            f"there are {context['actual_length']} here",
+            f"{limit} {context.get('max_length', context.get('min_length'))}",
+        )
+    if kind in ("greater_than_equal", "less_than_equal"):
+        return f"{given} is out of range", f"{context['ge']} or more" if "ge" in context else f"{context['le']} or less"
+    if kind == "string_pattern_mismatch":
+        return f"'{given}' can't be written so", _PATTERNS.get(context["pattern"], f"text like {context['pattern']}")
+    return f"{told[0].lower()}{told[1:]}, not {given!r}", allowed
 
 
 def _located(problem: Problem, root: yaml.Node, where: str) -> AttnscopeError:

@@ -13,11 +13,12 @@ from attnscope.study.classes import CHARACTERS, REGEX, SEGMENT, SPECIAL, WITHIN,
 from attnscope.study.conditions import sources
 from attnscope.study.conditions.source import Source
 
-COLOUR = r"^(#[0-9a-fA-F]{3}([0-9a-fA-F]{3})?|[a-z]+)$"
-Line = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f\u2028\u2029]+$")]
+COLOUR = r"^#[0-9a-fA-F]{3}([0-9a-fA-F]{3})?$"
+LINE = r"^[^\x00-\x1f\x7f\u2028\u2029]+$"
+Line = Annotated[str, Field(pattern=LINE)]
 """Text on one line."""
 Colour = Annotated[str, Field(pattern=COLOUR)]
-"""'#ff7f0e' or a name such as orange."""
+"""Such as '#ff7f0e'."""
 
 
 class Part(BaseModel):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,9 +59,11 @@ def read_prompts(study: Study, folder: Path) -> PromptList:
     columns = list(dict.fromkeys(key for row in rows for key in row))
     if layout is None:
         layout = _default_layout(part, columns)
-    return PromptList(
-        tuple(_prompt(number, row, part, layout) for number, row in enumerate(rows)), layout, f"{told}, {len(rows)}"
-    )
+    made = tuple(_prompt(number, row, part, layout) for number, row in enumerate(rows))
+    for name, count in Counter(prompt.name for prompt in made).items():
+        if count > 1:
+            raise _wrong(f"{count} prompts are named '{name}'", f"prompts.id: {part.id}", "a name of its own for each")
+    return PromptList(made, layout, f"{told}, {len(rows)}")
 
 
 def _default_layout(part: PromptsPart, columns: Sequence[str]) -> Layout:
@@ -89,7 +92,9 @@ def _prompt(number: int, row: Mapping[str, Any], part: PromptsPart, layout: Layo
             raise _wrong(what, f"prompts, field {field}", "text that UTF-8 can write") from None
         if field in RESERVED and field in layout.fields:
             raise _wrong(f"'{field}' can't be a segment's name", "prompts", f"any name but {', '.join(RESERVED)}")
-    return Prompt(number, str(row[part.id]) if part.id and part.id in row else str(number), fields)
+    if part.id is not None and part.id not in row:
+        raise _wrong(f"prompt {number} has no '{part.id}'", "prompts.id", near(part.id, row))
+    return Prompt(number, str(row[part.id]) if part.id else str(number), fields)
 
 
 def _from_file(path: Path, told: str) -> list[dict[str, Any]]:
@@ -101,6 +106,13 @@ def _from_file(path: Path, told: str) -> list[dict[str, Any]]:
         raise _wrong("there is no such file of prompts", f"prompts.file: {told}", "a path from the study file's folder")
     try:
         rows = readers[path.suffix.lower()](path)
+    except pl.exceptions.ComputeError as error:
+        if "more fields" not in str(error):
+            raise _wrong(
+                f"can't read the prompts: {error}", f"prompts.file: {told}", f"a {path.suffix} file"
+            ) from error
+        what = "a row has more fields than the first line has names"
+        raise _wrong(what, f"prompts.file: {told}", "texts with commas in double quotes") from None
     except (pl.exceptions.PolarsError, UnicodeDecodeError, OSError) as error:
         raise _wrong(f"can't read the prompts: {error}", f"prompts.file: {told}", f"a {path.suffix} file") from error
     if not rows:

@@ -29,6 +29,7 @@ FIELDS = (
     Field("n", pl.Int64, "how many prompts", optional=True),
     Field("colour", pl.String, "of the part, such as '#b2182b'", optional=True),
 )
+KEYS = ("group", "bar", "token_class")
 STEP, GAP = 34, 20  # a bar's width, and what is between groups
 
 
@@ -83,7 +84,7 @@ def table(run: Run, part: FigurePart) -> pl.DataFrame:
 def _group(run: Run, part: FigurePart, models: Sequence[str], layer: int, depth: int) -> str:
     """Layers by number; by relative depth where the models have not the same number of layers."""
     if isinstance(part.layers, DepthsPart) and len({run.depth(model) for model in models}) > 1:
-        return next(f"Depth {each:.2f}" for each in part.layers.depths if layer_at(each, depth) == layer)
+        return next(f"Depth {each:.4g}" for each in part.layers.depths if layer_at(each, depth) == layer)
     return f"Layer {layer + part.number_from}"
 
 
@@ -97,14 +98,13 @@ def _bar(run: Run, model: str, *, many_models: bool, many_conditions: bool) -> p
 
 def look(run: Run, part: FigurePart, made: pl.DataFrame) -> Look:
     gaze = selection.group_words(selection.queries(run, part))
-    heads = "all heads" if part.heads == "all" else f"heads {', '.join(map(str, part.heads))}"
+    heads = selection.heads_words(run, part)
     least, most = extent(made["n"])
-    count = f"{most:.0f}" if least == most else f"{least:.0f} to {most:.0f}"
     interval = f"whisker: {INTERVAL}" if most > 1 else "one prompt, so no interval"
     return Look(
         title=part.title or "Where attention lands, by kind of token",
         y=part.y or "share of attention",
-        caption=f"Gaze of {gaze}, mean over {heads} and n = {count} prompts; {interval}."
+        caption=f"Gaze of {gaze}, mean over {heads} and n = {sentences.range_of(least, most, 'prompt')}; {interval}."
         + (" Layers and heads are numbered from 1." if part.number_from else ""),
         number_from=part.number_from,
     )
@@ -159,9 +159,10 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.FacetChart:
 def read(made: pl.DataFrame, seen: Look) -> str:
     groups, bars, names = (list(dict.fromkeys(made[name])) for name in ("group", "bar", "token_class"))
     rows = {(row["group"], row["bar"], row["token_class"]): row for row in made.iter_rows(named=True)}
-    places = [(group, bar) for group in groups for bar in bars if (group, bar, names[0]) in rows]
+    places = [(group, bar) for group in groups for bar in bars if any((group, bar, name) in rows for name in names)]
     totals = {place: sum(rows[*place, name]["mass"] for name in names if (*place, name) in rows) for place in places}
-    ends = {place: (rows[*place, names[0]]["total_low"], rows[*place, names[0]]["total_high"]) for place in places}
+    first = {place: next(rows[*place, name] for name in names if (*place, name) in rows) for place in places}
+    ends = {place: (row["total_low"], row["total_high"]) for place, row in first.items()}
     by_bar = {bar: {group: totals[group, bar] for group in groups if (group, bar) in totals} for bar in bars}
     by_name = {f"{group}, {bar}": totals[group, bar] for group, bar in places}
     parts_of = {
@@ -202,7 +203,7 @@ def read(made: pl.DataFrame, seen: Look) -> str:
                 seen.caption or None,
             ],
             "Axes": [
-                f"Vertical: {seen.y or 'mass'}, from 0; the highest bar reaches {sentences.number(highest)}.",
+                f"Vertical: {seen.y or 'mass'}; the largest total of a bar is {sentences.number(highest)}.",
                 "Horizontal: one bar each, named below it; the group is named above.",
             ],
             "Numbers": numbers,
@@ -218,4 +219,4 @@ def read(made: pl.DataFrame, seen: Look) -> str:
     )
 
 
-KIND = Kind("bars", "where attention lands, by class of token", FIELDS, table, look, draw, read, apart="group")
+KIND = Kind("bars", "where attention lands, by class of token", FIELDS, table, look, draw, read, KEYS, apart="group")

@@ -22,6 +22,7 @@ FIELDS = (
     Field("value", pl.Float64, "the cell's colour"),
     Field("n", pl.Int64, "how many prompts", optional=True),
 )
+WIDEST = 60  # layers side by side
 DARK = 0.6  # of the scale: black on it is not seen
 MARKED = 0.1  # of the scale: cells so far below zero are marked, for in gray both ends are dark
 
@@ -99,6 +100,10 @@ def _less(two: pl.DataFrame, one: pl.DataFrame) -> pl.DataFrame:
 
 
 def _means(by_prompt: pl.DataFrame, panel: str) -> pl.DataFrame:
+    if not len(by_prompt):
+        raise AttnscopeError(
+            "there is no prompt to show", where=panel, allowed="prompts that both have", todo="choose others"
+        )
     return (
         by_prompt.group_by("layer", "head")
         .agg(pl.col("value").mean(), pl.len().cast(pl.Int64).alias("n"))
@@ -124,7 +129,7 @@ def look(run: Run, part: FigurePart, made: pl.DataFrame) -> Look:
     return Look(
         title=part.title or f"All heads: {words}",
         y=part.y or words,
-        caption=f"{kind} gaze of {gaze}, mean over n = {extent(made['n'])[1]:.0f} prompts, "
+        caption=f"{kind} gaze of {gaze}, mean over n = {sentences.range_of(*extent(made['n']), 'prompt')}, "
         + ("paired by prompt." if part.difference else "each head by itself.")
         + (" Layers and heads are numbered from 1." if part.number_from else ""),
         number_from=part.number_from,
@@ -156,11 +161,11 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
         charts.append(shown.properties(width=alt.Step(15), height=alt.Step(15), title=title))
     told = f"{seen.caption} A dash: below zero by over a tenth of the scale." if signed else seen.caption
     title = alt.Title(seen.title, subtitle=textwrap.wrap(told, 80), anchor="start")
-    return alt.vconcat(*charts).properties(title=title)
+    beside = max(1, WIDEST // max(1, made["layer"].n_unique()))
+    return alt.concat(*charts, columns=beside).properties(title=title)
 
 
 def read(made: pl.DataFrame, seen: Look) -> str:
-    across, down = extent(made["layer"]), extent(made["head"])
     numbers, observed = [], []
     for title in dict.fromkeys(made["panel"]):
         part = made.filter(pl.col("panel") == title)
@@ -191,11 +196,21 @@ def read(made: pl.DataFrame, seen: Look) -> str:
                 f"A map of layers across and heads down, coloured by {seen.y or 'value'}.",
                 seen.caption or None,
             ],
-            "Axes": [f"Across: layer {across[0]:.0f} to {across[1]:.0f}. Down: head {down[0]:.0f} to {down[1]:.0f}."],
+            "Axes": [
+                f"Across: {_numbers('layer', made)}. Down: {_numbers('head', made)}.",
+                "All panels have one scale." if made["panel"].n_unique() > 1 else None,
+            ],
             "Numbers": numbers,
             "Observations": observed,
         },
     )
 
 
-KIND = Kind("heatmap", "a map of all heads", FIELDS, table, look, draw, read)
+def _numbers(what: str, made: pl.DataFrame) -> str:
+    found = sorted(set(made[what]))
+    if len(found) == found[-1] - found[0] + 1:
+        return f"{what} {found[0]} to {found[-1]}"
+    return f"{what}s {sentences.listed([str(each) for each in found])}"
+
+
+KIND = Kind("heatmap", "a map of all heads", FIELDS, table, look, draw, read, ("panel", "layer", "head"))

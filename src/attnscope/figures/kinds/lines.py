@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from itertools import combinations
 
 import altair as alt
 import polars as pl
@@ -27,11 +28,14 @@ FIELDS = (
     Field("low", pl.Float64, "lower end of its interval", optional=True),
     Field("high", pl.Float64, "upper end of its interval", optional=True),
     Field("n", pl.Int64, "how many prompts reach this position", optional=True),
-    Field("inserted", pl.Boolean, "whether the token is inserted in most prompts", optional=True),
+    Field("inserted", pl.Float64, "the share of prompts whose token at this position is inserted", optional=True),
+    Field("within", pl.Float64, "what an inserted token receives, mean within prompts, then over them", optional=True),
+    Field("without", pl.Float64, "what another token receives, likewise", optional=True),
     Field("rank", pl.Int64, "the head's rank by how far its first two lines are apart", optional=True),
     Field("of", pl.Int64, "among so many heads", optional=True),
     Field("colour", pl.String, "of the line, such as '#1f77b4'", optional=True),
 )
+KEYS = ("panel", "form", "series", "position")
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2])
 Panel = alt.LayerChart | alt.FacetChart
 X_TITLES = {SHARED: "token position, insertion cut out", FULL: "token position, whole sequence"}
@@ -67,12 +71,18 @@ def table(run: Run, part: FigurePart) -> pl.DataFrame:
                     panel=pl.lit(f"{panel.model} Layer {panel.layer} Head {panel.head}"),
                     form=pl.lit(form),
                     rank=pl.lit(rank.get(selection.place_of(run, part, panel)), dtype=pl.Int64),
-                    of=pl.lit(len(rank) or None, dtype=pl.Int64),
+                    of=pl.lit(
+                        len(run.layers(panel.model)) * len(run.heads(panel.model)) if rank else None, dtype=pl.Int64
+                    ),
                     colour=pl.col("series").replace_strict(colours, default=None, return_dtype=pl.String),
                 )
                 .select(field.name for field in FIELDS)
             )
     return pl.concat(parts)
+
+
+def _count(run: Run, model: str) -> int:
+    return len(run.layers(model)) * len(run.heads(model))
 
 
 def _forms(part: FigurePart, panel: PanelPart) -> list[str]:
@@ -110,15 +120,15 @@ def look(run: Run, part: FigurePart, made: pl.DataFrame) -> Look:
     gaze = f"{selection.group_words(group)}, mean over {over}" if group != "last" else "the last token"
     _, most = extent(made["n"])
     carried = any(each.model != panel.model for panel in panels(run, part) for each in panel.also)
-    matched = "matched by token position" + (
-        ", other models' tokens shared out over the first one's by their characters" if carried else ""
-    )
-    interval = f"band: {INTERVAL}" if most > 1 else "one prompt, so no interval"
+    others = " Other models' tokens are shared out over the first one's by their characters." if carried else ""
+    cut = ", drawn from 0 up" if (made["low"].fill_null(0) < 0).any() else ""
+    interval = f"band: {INTERVAL}{cut}" if most > 1 else "no interval"
+    many = f"up to {sentences.counted(most, 'prompt')}, matched by token position, as far as half of them reach"
     return Look(
         title=part.title or "Attention received along the prompt",
         y=part.y or "average attention weight",
-        caption=f"Gaze of {gaze}; mean over up to {most:.0f} prompts, {matched}, as far as half "
-        f"of them reach; {interval}." + (" Layers and heads are numbered from 1." if part.number_from else ""),
+        caption=f"Gaze of {gaze}; {f'mean over {many}' if most > 1 else 'one prompt'}; {interval}.{others}"
+        + (" Layers and heads are numbered from 1." if part.number_from else ""),
         number_from=part.number_from,
     )
 
@@ -159,14 +169,16 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
 
 
 def _panel(part: pl.DataFrame, title: str, y: str, x: str, scale: alt.Scale, width: int) -> Panel:
-    span = part.filter(pl.col("inserted"))["position"]
+    inserted = part.filter(pl.col("inserted") > 0.5)
+    span = inserted["position"]
     place = alt.X("position:Q", title=x, scale=alt.Scale(nice=False))
     key = alt.Legend(title=None, orient="top", symbolOpacity=1, symbolType="stroke", symbolStrokeWidth=2)
     colour = alt.Color("series:N", scale=scale, legend=key)
     base = alt.Chart(part)
     layers: list[alt.Chart] = []
     if len(span):
-        box = alt.Chart(pl.DataFrame({"from": [span.min()], "to": [span.max()], "label": ["inserted"]}))
+        label = "inserted" if (inserted["inserted"] == 1).all() else "inserted in most prompts"
+        box = alt.Chart(pl.DataFrame({"from": [span.min()], "to": [span.max()], "label": [label]}))
         layers.append(box.mark_rect(color="#999999", opacity=0.18).encode(x=alt.X("from:Q", title=x), x2="to:Q"))
         layers.append(
             box.mark_text(align="left", baseline="top", dx=3, dy=3, fontStyle="italic", color="#555555").encode(
@@ -190,31 +202,29 @@ def _panel(part: pl.DataFrame, title: str, y: str, x: str, scale: alt.Scale, wid
 
 
 def read(made: pl.DataFrame, seen: Look) -> str:
-    titles, series = list(dict.fromkeys(made["panel"])), list(dict.fromkeys(made["series"]))
-    forms = list(dict.fromkeys(made["form"]))
+    titles, forms = list(dict.fromkeys(made["panel"])), list(dict.fromkeys(made["form"]))
     numbers: list[str | None] = []
     observed: list[str | None] = []
     peaks: dict[str, float] = {}
     for title in titles:
-        for form in forms:
-            part = made.filter(pl.col("panel") == title, pl.col("form") == form)
-            for name in series:
+        panel = made.filter(pl.col("panel") == title)
+        for form in dict.fromkeys(panel["form"]):
+            part = panel.filter(pl.col("form") == form)
+            for name in dict.fromkeys(part["series"]):
                 line = part.filter(pl.col("series") == name)
-                if not len(line):
-                    continue
                 numbers.append(f"**{title}, {form}, {name}**: {_peaks(line)}")
-                if form == forms[0]:
+                if form == panel["form"][0]:
                     peaks[f"{title}, {name}"] = float(line["attention"].max())  # type: ignore[arg-type]
-                observed.append(_inserted(title, form, name, line))
-            if len(series) > 1:
-                observed.append(_parting(title, form, part, series[0], series[1]))
-        observed.append(_rank(title, made.filter(pl.col("panel") == title), series))
+                observed.append(_inserted(title, name, line))
+            if form == panel["form"][0]:  # in the whole sequence after it, a position holds different tokens
+                observed.append(_parting(title, form, part))
+        observed.append(_rank(title, panel))
     return sentences.document(
         seen.title,
         {
             "Overview": [
-                f"Lines in {len(titles)} panel{'s' * (len(titles) > 1)} ({sentences.listed(titles)}); in each "
-                f"{len(series)} line{'s' * (len(series) > 1)} ({sentences.listed(series)}).",
+                f"Lines in {sentences.counted(len(titles), 'panel')}.",
+                *(_held(title, made.filter(pl.col("panel") == title)) for title in titles),
                 f"Rows: {'; '.join(X_TITLES.get(form, form) for form in forms)}.",
                 seen.caption or None,
             ],
@@ -232,6 +242,11 @@ def read(made: pl.DataFrame, seen: Look) -> str:
     )
 
 
+def _held(title: str, panel: pl.DataFrame) -> str:
+    names = list(dict.fromkeys(panel["series"]))
+    return f"{title}: {sentences.counted(len(names), 'line')} ({sentences.listed(names)})."
+
+
 def _reach(part: pl.DataFrame) -> str:
     first, last = extent(part["position"])
     return f"token position {first:.0f} to {last:.0f}"
@@ -239,57 +254,69 @@ def _reach(part: pl.DataFrame) -> str:
 
 def _peaks(line: pl.DataFrame, count: int = 3) -> str:
     top = line.sort("attention", descending=True, maintain_order=True).head(count)
+    most = int(line["n"].max() or 0)  # type: ignore[arg-type]
     told = [
         f"{sentences.with_interval(row['attention'], row['low'], row['high'])} at position {row['position']}"
+        + (f" (n = {row['n']})" if row["n"] is not None and row["n"] < most else "")
         for row in top.iter_rows(named=True)
     ]
     middle = sentences.number(float(line["attention"].median()))  # type: ignore[arg-type]
     return f"highest {sentences.listed(told)}; median {middle} over {len(line)} positions."
 
 
-def _inserted(title: str, form: str, name: str, line: pl.DataFrame) -> str | None:
-    inside = line.filter(pl.col("inserted"))
-    if not len(inside) or len(inside) == len(line):
+def _inserted(title: str, name: str, line: pl.DataFrame) -> str | None:
+    within, rest = line["within"][0], line["without"][0]
+    if within is None or rest is None:
         return None
-    outside = line.filter(~pl.col("inserted").fill_null(value=False))
-    within, rest = float(inside["attention"].mean()), float(outside["attention"].mean())  # type: ignore[arg-type]
-    word = "more" if within > rest else "less"
-    first, last = extent(inside["position"])
+    word = "more than" if within > rest else "less than" if within < rest else "as much as"
     return (
-        f"{title}, {form}, {name}: the inserted tokens (positions {first:.0f} to {last:.0f}) receive "
-        f"{sentences.number(within)} each on average, {word} than the others ({sentences.number(rest)})."
+        f"{title}, {name}: prompt by prompt, an inserted token receives {sentences.number(within)} on average, {word} "
+        f"another ({sentences.number(rest)})."
     )
 
 
-def _parting(title: str, form: str, part: pl.DataFrame, one: str, two: str) -> str | None:
-    """Where the first two lines are furthest apart, and how often the first is above."""
-    both = (
-        part.filter(pl.col("series") == one)
+def _parting(title: str, form: str, part: pl.DataFrame) -> str | None:
+    """Which two lines are furthest apart and where, and how often one of them is above the other."""
+    lines = {name: part.filter(pl.col("series") == name) for name in dict.fromkeys(part["series"])}
+    pairs = {
+        (one, two): lines[one]
         .select("position", a="attention")
-        .join(part.filter(pl.col("series") == two).select("position", b="attention"), on="position")
+        .join(lines[two].select("position", b="attention"), on="position", maintain_order="left")
         .with_columns(gap=pl.col("a") - pl.col("b"))
-    )
-    if not len(both):
+        for one, two in combinations(lines, 2)
+    }
+    pairs = {names: both for names, both in pairs.items() if len(both)}
+    if not pairs:
         return None
+    (one, two), both = max(pairs.items(), key=lambda pair: float(pair[1]["gap"].abs().max()))  # type: ignore[arg-type]
     widest = both.sort(pl.col("gap").abs(), descending=True, maintain_order=True).row(0, named=True)
     if widest["gap"] == 0:
-        return f"{title}, {form}: {one} and {two} are equal at all {len(both)} positions they share."
+        return f"{title}, {form}: {sentences.listed(list(lines))} are equal wherever they meet."
     above = int((both["gap"] > 0).sum())
     upper, lower = (one, two) if widest["gap"] > 0 else (two, one)
     return (
-        f"{title}, {form}: the lines are furthest apart at position {widest['position']}, where {upper} is above "
+        f"{title}, {form}: {one} and {two} are furthest apart at position {widest['position']}, where {upper} is above "
         f"{lower} by {sentences.number(abs(widest['gap']))}; {one} is above {two} at {above} of {len(both)} positions."
     )
 
 
-def _rank(title: str, part: pl.DataFrame, series: Sequence[str]) -> str | None:
-    rank, of = part["rank"][0], part["of"][0]
-    if rank is None or of is None or len(series) < 2:
+def _rank(title: str, panel: pl.DataFrame) -> str | None:
+    rank, of, names = panel["rank"][0], panel["of"][0], list(dict.fromkeys(panel["series"]))
+    if rank is None or of is None or len(names) < 2:
         return None
     return (
-        f"{title}: by the distance between {series[0]} and {series[1]} on shared tokens this head is number {rank} of "
+        f"{title}: by the distance between {names[0]} and {names[1]} on shared tokens this head is number {rank} of "
         f"the {of} measured."
     )
 
 
-KIND = Kind("lines", "attention received along the prompt", FIELDS, table, look, draw, read)
+KIND = Kind(
+    "lines",
+    "attention received along the prompt",
+    FIELDS,
+    table,
+    look,
+    draw,
+    read,
+    ("panel", "form", "series", "position"),
+)

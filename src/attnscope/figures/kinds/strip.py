@@ -20,8 +20,8 @@ COLUMNS = 88  # characters to a line
 FIELDS = (
     Field("panel", pl.String, "the panel's title; in order"),
     Field("position", pl.Int64, "the token's place"),
-    Field("token", pl.String, "its text"),
-    Field("attention", pl.Float64, "its shade"),
+    Field("token", pl.String, "its text", gaps=True),
+    Field("attention", pl.Float64, "its shade; empty where no query sees the token", gaps=True),
     Field("segment", pl.String, "the part of the prompt it is in", optional=True),
 )
 
@@ -76,11 +76,17 @@ def look(run: Run, part: FigurePart, made: pl.DataFrame) -> Look:
     group = selection.queries(run, part)
     gaze = selection.group_words(group)
     over = "" if group == "last" else "the queries that can see it, " if part.over == "visible" else "all queries, "
+    number = shown_prompt(run, part)
+    name = run.table("prompts").filter(pl.col("prompt") == number).select("name").first().collect().item()
+    layers = selection.layers_words(run, part, selection.models(run, part))
     return Look(
         title=part.title or "The prompt, shaded by attention received",
         y="attention received",
-        caption=f"Gaze of {gaze}, mean over {over}layers and heads; one prompt (number {shown_prompt(run, part)}). "
-        "The scale ends at the second highest token; the highest is marked by a frame.",
+        caption=f"Gaze of {gaze}, mean over {over}{layers} and {selection.heads_words(run, part)}; "
+        f"one prompt (number {number}{'' if name == str(number) else f', {name}'}). "
+        "The scale ends at the second highest token; the highest is marked by a frame."
+        + (" Each panel has its own scale." if made["panel"].n_unique() > 1 else "")
+        + (" Layers and heads are numbered from 1." if part.number_from else ""),
         number_from=part.number_from,
     )
 
@@ -170,4 +176,6 @@ def read(made: pl.DataFrame, seen: Look) -> str:
     )
 
 
-KIND = Kind("strip", "the prompt's text, shaded by attention received", FIELDS, table, look, draw, read)
+KIND = Kind(
+    "strip", "the prompt's text, shaded by attention received", FIELDS, table, look, draw, read, ("panel", "position")
+)

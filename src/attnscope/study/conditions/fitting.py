@@ -24,7 +24,7 @@ def exactly(wanted: int, draft: Callable[[int, int], str], count: Callable[[str]
             text = draft(size, attempt)
             tried.add(text)
             found = count(text)
-            if found == wanted:
+            if found == wanted and text:
                 return text
             nearest = min(nearest, (abs(found - wanted), found))
         if draft(units, attempt) == draft(units, attempt + 1):

@@ -26,4 +26,4 @@ class RandomTokens(Source):
                 allowed="tokenizers with words of letters",
                 todo="insert something else",
             )
-        return "".join(chance.choice(ground.vocabulary) for _ in range(units))
+        return "".join(chance.choice(ground.vocabulary) for _ in range(units)).removeprefix(" ")

@@ -27,7 +27,7 @@ class Shuffle(Source):
     def draft(self, units: int, chance: Random, ground: Ground) -> str:
         parts = self._parts(ground)
         chance.shuffle(parts)
-        return "".join(islice(cycle(parts), units))
+        return "".join(islice(cycle(parts), units)).removeprefix(" " if self.by == "words" else "")
 
     def natural(self, ground: Ground) -> int | None:
         return len(self._parts(ground))
