@@ -86,6 +86,10 @@ def condition_label(run: Run, name: str) -> str:
     return run.study.condition(name).label or name
 
 
+def model_colour(run: Run, label: str) -> str | None:
+    return next(part.colour for part in run.study.models if part.label == label)
+
+
 def class_label(run: Run, name: str) -> str:
     return (run.study.classes[name].label if name in run.study.classes else None) or name
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 from collections.abc import Sequence
 from itertools import combinations, pairwise
@@ -14,7 +15,7 @@ from attnscope.analysis.spread import INTERVAL, extent, mean_over_prompts
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Field, Kind, Look
 from attnscope.figures.selection import PALETTE
-from attnscope.study.parts import DepthsPart, FigurePart, layer_at
+from attnscope.study.parts import COLOUR, DepthsPart, FigurePart, layer_at
 
 FIELDS = (
     Field("group", pl.String, "what bars stand together, such as 'Layer 16'; in order"),
@@ -28,6 +29,7 @@ FIELDS = (
     Field("expected", pl.Float64, "what a uniform gaze would put there", optional=True),
     Field("n", pl.Int64, "how many prompts", optional=True),
     Field("colour", pl.String, "of the part, such as '#b2182b'", optional=True),
+    Field("bar_colour", pl.String, "of the bar's name", optional=True),
 )
 KEYS = ("group", "bar", "token_class")
 STEP, GAP = 34, 20  # a bar's width, and what is between groups
@@ -66,6 +68,7 @@ def table(run: Run, part: FigurePart) -> pl.DataFrame:
                 place=pl.col("layer").replace_strict({layer: place for place, layer in enumerate(layers)}),
                 group=pl.col("layer").replace_strict(groups),
                 bar=_bar(run, model, many_models=len(labels) > 1, many_conditions=len(shown) > 1),
+                bar_colour=pl.lit(selection.model_colour(run, model), dtype=pl.String),
                 model_place=pl.lit(labels.index(model)),
                 condition_place=pl.col("condition").replace_strict({name: i for i, name in enumerate(shown)}),
                 class_place=pl.col("token_class").replace_strict({name: i for i, name in enumerate(names)}),
@@ -116,7 +119,16 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.FacetChart:
     data = made.with_columns(
         order=pl.col("token_class").replace_strict({name: place for place, name in enumerate(names)})
     )
-    x = alt.X("bar:N", sort=bars, title=None, axis=alt.Axis(labelAngle=-35 if max(map(len, bars)) > 6 else 0))
+    given = made.select("bar", "bar_colour").unique(maintain_order=True)
+    shades = [
+        {"test": f"datum.label == {json.dumps(bar)}", "value": shade}
+        for bar, shade in given.filter(pl.col("bar_colour").str.contains(COLOUR)).iter_rows()
+    ]
+    axis = alt.Axis(
+        labelAngle=-35 if max(map(len, bars)) > 6 else 0,
+        labelColor={"condition": shades, "value": "black"} if shades else alt.Undefined,
+    )
+    x = alt.X("bar:N", sort=bars, title=None, axis=axis)
     tooltip = ["group", "bar", "token_class", alt.Tooltip("mass", format=".4f"), alt.Tooltip("expected", format=".4f")]
     stacks = (
         alt.Chart()

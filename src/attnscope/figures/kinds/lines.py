@@ -33,8 +33,10 @@ FIELDS = (
     Field("without", pl.Float64, "what another token receives, likewise", optional=True),
     Field("rank", pl.Int64, "the head's rank by how far its first two lines are apart", optional=True),
     Field("of", pl.Int64, "among so many heads", optional=True),
+    Field("over", pl.String, "mean over the queries that can see the token (visible), or over all", optional=True),
     Field("colour", pl.String, "of the line, such as '#1f77b4'", optional=True),
 )
+OVER = {"visible": "\nmean over the queries\nthat see the token", "all": "\nmean over all queries"}
 KEYS = ("panel", "form", "series", "position")
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2])
 Panel = alt.LayerChart | alt.FacetChart
@@ -74,6 +76,7 @@ def table(run: Run, part: FigurePart) -> pl.DataFrame:
                     of=pl.lit(
                         len(run.layers(panel.model)) * len(run.heads(panel.model)) if rank else None, dtype=pl.Int64
                     ),
+                    over=pl.lit(part.over),
                     colour=pl.col("series").replace_strict(colours, default=None, return_dtype=pl.String),
                 )
                 .select(field.name for field in FIELDS)
@@ -126,7 +129,7 @@ def look(run: Run, part: FigurePart, made: pl.DataFrame) -> Look:
     many = f"up to {sentences.counted(most, 'prompt')}, matched by token position, as far as half of them reach"
     return Look(
         title=part.title or "Attention received along the prompt",
-        y=part.y or "average attention weight",
+        y=f"{part.y or 'average attention weight'}{OVER[part.over] if group != 'last' else ''}",
         caption=f"Gaze of {gaze}; {f'mean over {many}' if most > 1 else 'one prompt'}; {interval}.{others}"
         + (" Layers and heads are numbered from 1." if part.number_from else ""),
         number_from=part.number_from,
@@ -138,10 +141,9 @@ def _colours(run: Run, part: FigurePart) -> dict[str, str]:
     names = selection.conditions(run, part)
     found = selection.condition_colours(run, names)
     if len(names) == 1:
-        given = {model.label: model.colour for model in run.study.models}
         for panel in panels(run, part):
             for each in panel.places if panel.also else ():
-                colour = given[each.model]
+                colour = selection.model_colour(run, each.model)
                 if colour is not None:
                     found[head_label(panel, each)] = colour
     return found
@@ -190,7 +192,7 @@ def _panel(part: pl.DataFrame, title: str, y: str, x: str, scale: alt.Scale, wid
         layers.append(band.mark_area(opacity=0.22).encode(x=place, y="low:Q", y2="high:Q", color=colour))
     line = base.mark_line(strokeWidth=1.4).encode(
         x=place,
-        y=alt.Y("attention:Q", title=y or None),
+        y=alt.Y("attention:Q", title=y.split("\n") if y else None),
         color=colour,
         tooltip=["series", "position", alt.Tooltip("attention", format=".4f"), "n"],
     )
