@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from attnscope.analysis.gazes import Gaze, Heads, gazes, paired
 from attnscope.analysis.run import Run
-from attnscope.analysis.spread import Running
+from attnscope.analysis.spread import Running, mean_of_seen
 from attnscope.errors import AttnscopeError
 from attnscope.study.alignment import Places, carry_over
 from attnscope.study.segments import Span, Text
@@ -91,18 +91,9 @@ def profile_of(run: Run, line: Line) -> Profile:
         running.add(gaze.attention)
         inserted.add(gaze.inserted.astype(np.float64))
         if gaze.inserted.any():
-            within.add(_mean(gaze.attention[..., gaze.inserted]))
-            without.add(_mean(gaze.attention[..., ~gaze.inserted]))
+            within.add(mean_of_seen(gaze.attention[..., gaze.inserted], -1)[..., None])
+            without.add(mean_of_seen(gaze.attention[..., ~gaze.inserted], -1)[..., None])
     return _profile(running, inserted.mean, within, without)
-
-
-def _mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Over the last axis, which stays; without what no query sees."""
-    seen = ~np.isnan(values)
-    count = seen.sum(-1, keepdims=True)
-    total = np.where(seen, values, 0).sum(-1, keepdims=True)
-    found: NDArray[np.float64] = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
-    return found
 
 
 def _shared_profiles(run: Run, lines: Sequence[Line]) -> list[Profile]:
@@ -204,7 +195,7 @@ def ranked(run: Run, chosen: Heads, conditions: Sequence[str]) -> dict[tuple[int
         known = shared >= 0
         with np.errstate(invalid="ignore"):
             apart = np.abs(one.attention[..., mine[known]] - two.attention[..., others[known]])
-            distances.add(_mean(apart))
+            distances.add(mean_of_seen(apart, -1)[..., None])
     if not distances.n.size:
         return {}
     effect = np.nan_to_num(distances.mean[..., 0])

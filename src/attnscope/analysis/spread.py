@@ -33,6 +33,14 @@ def half_width(n: NDArray[np.float64] | int) -> NDArray[np.float64]:
     return found
 
 
+def mean_of_seen(values: NDArray[np.float64], axis: int | tuple[int, ...]) -> NDArray[np.float64]:
+    """Mean over some axes without what no query sees (NaN); NaN where nothing is left."""
+    seen = ~np.isnan(values)
+    total, count = np.where(seen, values, 0).sum(axis), seen.sum(axis)
+    found: NDArray[np.float64] = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
+    return found
+
+
 class Running:
     """Means and deviations over prompts of arrays (..., positions), one prompt after the other (Welford's way)."""
 

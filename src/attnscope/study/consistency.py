@@ -58,7 +58,7 @@ def segment_problems(study: Study, layout: Layout) -> Iterator[Problem]:
 
 
 def _doubles(places: Sequence[tuple[str | int, ...]], parts: Sequence[Any], key: str) -> Iterator[Problem]:
-    """Names, and labels where they have one (the name where they have not), each of which may be there once."""
+    """Names that are there twice."""
     seen: set[str] = set()
     for at, part in zip(places, parts, strict=True):
         name = getattr(part, key)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import textwrap
 
 import altair as alt
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from attnscope.analysis.gazes import Heads, gazes
 from attnscope.analysis.run import Run
+from attnscope.analysis.spread import mean_of_seen
 from attnscope.errors import AttnscopeError
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Field, Kind, Look
@@ -49,7 +48,11 @@ def table(run: Run, part: FigurePart) -> pl.DataFrame:
             chosen = Heads(model, selection.queries(run, part), layers, heads, part.over)
             gaze = next(gazes(run, chosen, name, number))
             title = f"{model}, {selection.condition_label(run, name)}"
-            parts.append(tokens.with_columns(panel=pl.lit(title), attention=_mean(gaze.attention)))
+            parts.append(
+                tokens.with_columns(
+                    panel=pl.lit(title), attention=pl.Series(mean_of_seen(gaze.attention, (0, 1))).fill_nan(None)
+                )
+            )
     made = pl.concat(parts).with_columns(pl.col("position").cast(pl.Int64))
     return made.select(field.name for field in FIELDS)
 
@@ -63,13 +66,6 @@ def shown_prompt(run: Run, part: FigurePart) -> int:
     )
     held = cells.group_by("prompt").agg(pl.len().alias("cells")).sort(-pl.col("cells").cast(pl.Int64), "prompt")
     return int(held.collect()["prompt"][0])
-
-
-def _mean(attention: NDArray[np.float64]) -> pl.Series:
-    """Over layers and heads; nothing where no query sees the key."""
-    seen = ~np.isnan(attention)
-    total, count = np.where(seen, attention, 0).sum((0, 1)), seen.sum((0, 1))
-    return pl.Series(np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)).fill_nan(None)
 
 
 def look(run: Run, part: FigurePart, made: pl.DataFrame) -> Look:
