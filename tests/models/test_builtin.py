@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import glob
 import json
 import os
 import shutil
@@ -95,7 +96,8 @@ def test_a_damaged_model_in_the_cache_is_prepared_anew(entry: Builtin, damage: s
 
 
 def in_workshop(entry: Builtin, pattern: str) -> Callable[[], bool]:
-    return lambda: any(place(entry.name).parent.glob(f".{entry.name}.preparing-*/{pattern}"))
+    # glob.glob, as a folder may go while it is looked into
+    return lambda: bool(glob.glob(str(place(entry.name).parent / f".{entry.name}.preparing-*" / pattern)))
 
 
 def test_a_killed_preparation_leaves_no_model_and_the_next_one_is_clean(entry: Builtin) -> None:
