@@ -63,7 +63,11 @@ class Outcome:
 
 
 def perform(order: Order, folder: RunFolder, watcher: Watcher | None = None) -> Outcome:
-    """Bring the run in the folder up to date with the order. What can be refused is, before the folder is touched."""
+    """Bring the run in the folder up to date with the order.
+
+    A model, layer or head that is not there is refused before the folder is touched; prompts of which none can be
+    measured, or not all where that is asked for, before anything in it is changed.
+    """
     watch = watcher or Silent()
     options = {"trust_remote_code": order.trust_remote_code, "allow_pickle": order.allow_pickle}
     models = [_Model(part, found) for part, found in fitting_models(order.study, **options)]
