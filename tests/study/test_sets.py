@@ -7,14 +7,16 @@ import pytest
 
 from attnscope.errors import AttnscopeError
 from attnscope.study.sets import prompt_sets
-from attnscope.study.sets.blocks import make, moves
+from attnscope.study.sets.blocks import is_held_out, make, moves
 
 SETS = prompt_sets()
 
 
 def grids(drawing: str) -> list[np.ndarray[tuple[int, ...], np.dtype[np.bool_]]]:
     start, goal = drawing.removeprefix("Start:\n").split("\n\nGoal:\n")
-    return [np.array([[cell != "." for cell in line.split()] for line in part.splitlines()]) for part in (start, goal)]
+    return [
+        np.array([[cell != "." for cell in line.split()[1:]] for line in part.splitlines()]) for part in (start, goal)
+    ]
 
 
 def test_puzzles_have_exactly_one_right_move_and_all_differ() -> None:
@@ -37,13 +39,25 @@ def test_the_same_seed_gives_the_same_puzzles_and_a_longer_list_begins_with_a_sh
 
 
 def test_options_shape_the_grid() -> None:
-    puzzle = make(1, 0, {"moves": ["scale"], "least": 8, "most": 8, "gap": "", "empty": " "})[0]
-    assert puzzle["move"] == "scale"
-    assert len(puzzle["drawing"].split("\n")[1]) == 8
+    options = {"moves": ["scale"], "least": 8, "most": 8, "gap": "", "empty": " "}
+    numbered, bare = (make(1, 0, {**options, "numbered": wish})[0] for wish in (True, False))
+    assert numbered["move"] == "scale"
+    assert len(bare["drawing"].split("\n")[1]) == 8
+    assert numbered["drawing"].split("\n")[1] == "0" + bare["drawing"].split("\n")[1]
 
 
 @pytest.mark.parametrize(
-    "options", [{"size": 5}, {"moves": ["flip"]}, {"least": 2}, {"least": 9, "most": 5}, {"moves": []}]
+    "options",
+    [
+        {"size": 5},
+        {"moves": ["flip"]},
+        {"least": 2},
+        {"least": 9, "most": 5},
+        {"moves": []},
+        {"part": "test"},
+        {"least": "4"},
+        {"numbered": "no"},
+    ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(AttnscopeError, match="blocks"):
@@ -63,3 +77,24 @@ def test_there_are_enough_problems_of_many_kinds_and_none_twice() -> None:
     assert SETS["problems"].make(60, 1, {}) == problems
     with pytest.raises(AttnscopeError, match="at most"):
         SETS["problems"].make(1000, 1, {})
+
+
+def test_what_may_be_trained_on_and_what_is_held_out_share_no_puzzle_whatever_the_seed() -> None:
+    options = {"least": 4, "most": 5, "moves": ["translate", "rotate"]}
+    train, held_out = (
+        {puzzle["drawing"] for seed in range(3) for puzzle in make(150, seed, {**options, "part": part})}
+        for part in ("train", "held-out")
+    )
+    assert not train & held_out
+    everything = make(600, 9, options)
+    of_all = sum(is_held_out(*grids(puzzle["drawing"])) for puzzle in everything) / len(everything)
+    assert 0.08 < of_all < 0.17  # an eighth
+
+
+def test_a_worked_answer_tells_where_the_shape_is_and_ends_with_the_move() -> None:
+    for puzzle in make(40, 2, {}):
+        told, _, move = puzzle["worked"].partition(": ")
+        assert move == puzzle["answer"]
+        for extent, grid in zip(told.split(" > "), grids(puzzle["drawing"]), strict=True):
+            rows, columns = np.nonzero(grid)
+            assert extent == f"{rows.min()}-{rows.max()},{columns.min()}-{columns.max()}"

@@ -1,13 +1,18 @@
 """ASCII puzzles: a shape drawn in `#`, where it ends up in `*`, and one elementary move between the two.
 
-Two grids of the same size, start and goal. The move is one of: translate the shape by some cells in one direction,
-rotate the grid by a quarter or a half, scale the shape up or down by two from its top left corner. A puzzle is kept
-only if no other move gives the same goal, so each has one right answer; all puzzles of a set differ.
+Two grids of the same size, start and goal, each row after its number. The move is one of: translate the shape by some
+cells in one direction, rotate the grid by a quarter or a half, scale the shape up or down by two from its top left
+corner. A puzzle is kept only if no other move gives the same goal, so each has one right answer; all puzzles of a set
+differ. A worked answer says first which rows and columns the shape spans at the start and at the goal.
+
+Each puzzle is for ever in one of two parts, told from its grids alone: one in eight is held out. So what is trained on
+the one part can be tested on the other, whatever the seeds, counts and sizes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from hashlib import sha256
 from random import Random
 from typing import Any
 
@@ -21,7 +26,18 @@ from attnscope.study.sets import PromptSet
 Grid = NDArray[np.bool_]
 
 KINDS = ("translate", "rotate", "scale")
-OPTIONS = {"moves": list(KINDS), "least": 5, "most": 7, "gap": " ", "empty": "."}
+PARTS = ("all", "train", "held-out")
+OPTIONS = {
+    "moves": list(KINDS),
+    "least": 5,
+    "most": 7,
+    "cells": 6,
+    "part": "all",
+    "gap": " ",
+    "empty": ".",
+    "numbered": True,
+}
+_TYPES = {list: "a list", int: "a whole number", bool: "true or false", str: "text"}
 PATIENCE = 2000  # tries without a new puzzle before there are thought to be no more
 _STEPS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 _TURNS = {"rotate right": 3, "rotate left": 1, "rotate half": 2}
@@ -53,16 +69,21 @@ def _refuse_wrong(options: Mapping[str, Any], chosen: Mapping[str, Any]) -> None
     for key in options:
         if key not in OPTIONS:
             raise _wrong(f"blocks has no option '{key}'", near(str(key), OPTIONS))
-    if not isinstance(chosen["moves"], list):
-        raise _wrong(f"moves is no list: {chosen['moves']!r}", f"a list of {', '.join(KINDS)}")
-    for size in ("least", "most"):
-        if not isinstance(chosen[size], int):
-            raise _wrong(f"{size} is no whole number: {chosen[size]!r}", "3 to 40")
+        kind = type(OPTIONS[key])
+        if type(chosen[key]) is not kind:
+            raise _wrong(f"{key} of blocks can't be {chosen[key]!r}", _TYPES[kind])
+    if chosen["part"] not in PARTS:
+        raise _wrong(f"blocks has no part {chosen['part']!r}", near(str(chosen["part"]), PARTS))
     for kind in chosen["moves"]:
         if kind not in KINDS:
             raise _wrong(f"blocks has no move '{kind}'", near(str(kind), KINDS))
-    if not 3 <= int(chosen["least"]) <= int(chosen["most"]) <= 40 or not chosen["moves"]:
-        raise _wrong("blocks can't make such grids", "3 <= least <= most <= 40, and at least one move")
+    if not 3 <= chosen["least"] <= chosen["most"] <= 40 or not 2 <= chosen["cells"] <= 40 or not chosen["moves"]:
+        raise _wrong("blocks can't make such grids", "3 <= least <= most <= 40, 2 <= cells <= 40, at least one move")
+
+
+def is_held_out(start: Grid, goal: Grid) -> bool:
+    """Whether a puzzle is one of the eighth that nothing should be trained on."""
+    return sha256(bytes([len(start)]) + np.packbits([start, goal]).tobytes()).digest()[0] < 32
 
 
 def moves(grid: Grid) -> Iterator[tuple[str, str, Grid]]:
@@ -90,8 +111,8 @@ def moves(grid: Grid) -> Iterator[tuple[str, str, Grid]]:
 
 
 def _puzzle(kind: str, chance: Random, chosen: Mapping[str, Any]) -> dict[str, Any] | None:
-    size = chance.randint(int(chosen["least"]), int(chosen["most"]))
-    grid = _shape(size, chance, doubled=kind == "scale" and chance.random() < 0.5)
+    size = chance.randint(chosen["least"], chosen["most"])
+    grid = _shape(size, chosen["cells"], chance, doubled=kind == "scale" and chance.random() < 0.5)
     if grid is None:
         return None
     every = list(moves(grid))
@@ -101,16 +122,36 @@ def _puzzle(kind: str, chance: Random, chosen: Mapping[str, Any]) -> dict[str, A
     words, goal = chance.choice(wanted)
     if (goal == grid).all() or sum((other == goal).all() for _, _, other in every) > 1:
         return None
+    if chosen["part"] != "all" and is_held_out(grid, goal) != (chosen["part"] == "held-out"):
+        return None
     start, end = (_drawn(each, mark, chosen) for each, mark in ((grid, "#"), (goal, "*")))
     drawing = f"Start:\n{start}\n\nGoal:\n{end}"
-    return {"instruction": INSTRUCTION, "drawing": drawing, "question": QUESTION, "answer": words, "move": kind}
+    return {
+        "instruction": INSTRUCTION,
+        "drawing": drawing,
+        "question": QUESTION,
+        "answer": words,
+        "worked": worked(grid, goal, words),
+        "move": kind,
+    }
 
 
-def _shape(size: int, chance: Random, *, doubled: bool) -> Grid | None:
+def worked(start: Grid, goal: Grid, words: str) -> str:
+    """An answer with its reason: 0-1,2-3 > 1-2,2-3: translate down 1."""
+    return f"{_extent(start)} > {_extent(goal)}: {words}"
+
+
+def _extent(grid: Grid) -> str:
+    """The rows and columns a shape spans, counted from 0: 1-2,0-3."""
+    return ",".join(f"{places.min()}-{places.max()}" for places in np.nonzero(grid))
+
+
+def _shape(size: int, most_cells: int, chance: Random, *, doubled: bool) -> Grid | None:
     """A connected shape of a few cells somewhere in the grid; doubled: made of blocks of two by two."""
-    most = size // 2 if doubled else max(2, size // 2)
+    most = size // 2 if doubled else size - 1
+    count = chance.randint(2, most_cells)
     cells = {(0, 0)}
-    for _ in range(chance.randint(1, 4)):
+    while len(cells) < count:
         row, column = chance.choice(sorted(cells))
         down, right = chance.choice(list(_STEPS.values()))
         cells.add((row + down, column + right))
@@ -135,7 +176,9 @@ def _placed(shape: Grid, size: tuple[int, ...], top: int, left: int) -> Grid:
 
 
 def _drawn(grid: Grid, mark: str, chosen: Mapping[str, Any]) -> str:
-    return "\n".join(str(chosen["gap"]).join(mark if cell else str(chosen["empty"]) for cell in row) for row in grid)
+    gap = str(chosen["gap"])
+    lines = (gap.join(mark if cell else str(chosen["empty"]) for cell in row) for row in grid)
+    return "\n".join(f"{row}{gap}{line}" if chosen["numbered"] else line for row, line in enumerate(lines))
 
 
 def _wrong(what: str, allowed: str) -> AttnscopeError:
@@ -145,6 +188,6 @@ def _wrong(what: str, allowed: str) -> AttnscopeError:
 SET = PromptSet(
     name="blocks",
     about="ASCII puzzles: a shape in #, its goal in *, one move between them",
-    layout=Layout((("user", "{instruction}\n\n{drawing}\n\n{question}"),)),
+    layout=Layout((("system", "Name the move."), ("user", "{drawing}"))),
     make=make,
 )
