@@ -140,3 +140,74 @@ def test_adapter_lands_on_a_gguf(gguf: Path, tmp_path: Path) -> None:
     plain, adapted = load(str(gguf)).model, load(str(gguf), adapter=str(adapter)).model
     with torch.no_grad():
         assert (plain(PROMPT).logits - adapted(PROMPT).logits).abs().max() > 1e-3
+
+
+def marked(adapter: Path, base: Any) -> Path:
+    """The adapter with marks of its base's weights, as the recipe for the built-in one writes them."""
+    from safetensors.torch import load_file, save_file
+
+    from attnscope.models.bases import as_metadata, marks_of
+
+    file = adapter / "adapter_model.safetensors"
+    adapted = [name for name, _ in base.named_modules() if name.endswith(("q_proj", "v_proj"))]
+    save_file(load_file(file), file, metadata={"format": "pt", **as_metadata(marks_of(base, adapted))})
+    return adapter
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_adapter_that_knows_its_base_lands_on_it_in_any_dtype(llama: Path, tmp_path: Path, dtype: str) -> None:
+    adapter = marked(tiny.save_adapter(tmp_path / "a"), transformers.LlamaForCausalLM.from_pretrained(llama))
+    assert load(str(llama), adapter=str(adapter), dtype=dtype).dtype == dtype
+
+
+@pytest.mark.parametrize("kind", ["another", "tuned", "quantized"])
+def test_adapter_that_knows_its_base_is_refused_on_other_weights_of_the_same_shape(
+    llama: Path, tmp_path: Path, kind: str
+) -> None:
+    adapter = marked(tiny.save_adapter(tmp_path / "a"), transformers.LlamaForCausalLM.from_pretrained(llama))
+    other = tiny.save_model(tmp_path / "other", seed=0 if kind != "another" else 7)
+    with torch.no_grad():
+        for weight in other.parameters():
+            if kind == "tuned":
+                weight.add_(0.02 * weight.std() * torch.randn_like(weight))
+            if kind == "quantized":
+                step = weight.abs().max() / 7
+                weight.copy_((weight / step).round() * step)
+    other.save_pretrained(tmp_path / "other")
+    with pytest.raises(AttnscopeError, match=r"does not fit.*trained on other weights"):
+        load(str(tmp_path / "other"), adapter=str(adapter))
+
+
+def test_an_adapter_folder_stands_for_its_base_with_the_adapter_on_it(llama: Path, tmp_path: Path) -> None:
+    adapter = tiny.save_adapter(tmp_path / "adapter")
+    settings = json.loads((adapter / "adapter_config.json").read_text())
+    settings["base_model_name_or_path"] = str(llama)
+    (adapter / "adapter_config.json").write_text(json.dumps(settings))
+    alone, together = load(str(adapter)), load(str(llama), adapter=str(adapter))
+    assert torch.equal(alone.model(PROMPT).logits, together.model(PROMPT).logits)
+    assert (alone.adapter, alone.fingerprint) == (str(adapter), together.fingerprint)
+    with pytest.raises(AttnscopeError, match=r"has an adapter already.*is an adapter for"):
+        load(str(adapter), adapter=str(adapter))
+
+
+def test_the_built_in_fine_tune_is_its_base_with_its_adapter_and_takes_no_second_one(tmp_path: Path) -> None:
+    tuned, put_on = load("smollm2-135m-blocks"), load("smollm2-135m-instruct", adapter="smollm2-135m-blocks")
+    assert torch.equal(tuned.model(PROMPT).logits, put_on.model(PROMPT).logits)
+    assert set(tuned.fingerprint) == {"model.safetensors", "adapter_model.safetensors"}
+    assert (tuned.layers, tuned.heads, tuned.made_from) == (30, 9, "SmolLM2-135M-Instruct.Q4_1.gguf")
+    with pytest.raises(AttnscopeError, match=r"has an adapter already.*adapter for smollm2-135m-instruct"):
+        load("smollm2-135m-blocks", adapter=str(tmp_path))
+
+
+def test_the_built_in_adapter_is_refused_on_any_other_model(llama: Path, tmp_path: Path) -> None:
+    with pytest.raises(AttnscopeError, match=r"does not fit.*smollm2-135m-instruct"):
+        load(str(llama), adapter="smollm2-135m-blocks")
+    twin = load("smollm2-135m-instruct")
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for weight in twin.model.parameters():  # as a short fine-tune would leave it
+            weight.add_(0.01 * weight.std() * torch.randn_like(weight))
+    twin.model.save_pretrained(tmp_path / "twin")
+    twin.tokenizer.save_pretrained(tmp_path / "twin")
+    with pytest.raises(AttnscopeError, match=r"does not fit.*trained on other weights.*smollm2-135m-instruct"):
+        load(str(tmp_path / "twin"), adapter="smollm2-135m-blocks")

@@ -20,7 +20,7 @@ import transformers
 
 from attnscope.errors import AttnscopeError
 from attnscope.models import narration, package
-from attnscope.models.builtin import BUILTINS, Builtin
+from attnscope.models.builtin import BUILTINS, Builtin, Packed
 from attnscope.models.cache import MARKER, is_whole, place, recorded_hashes, sha256
 from attnscope.models.load import load
 from attnscope.models.narration import libraries_silenced
@@ -30,34 +30,34 @@ from . import tiny
 
 PREPARE = """
 import json, sys
-from attnscope.models.builtin import Builtin
+from attnscope.models.builtin import Packed
 from attnscope.models.package import builtin_folder
-print(builtin_folder(Builtin(**json.loads(sys.argv[1]))))
+print(builtin_folder(Packed(**json.loads(sys.argv[1]))))
 """
 
 
 @pytest.fixture
-def entry(gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Builtin:
+def entry(gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Packed:
     """A tiny built-in whose wheel pip finds in a folder, and an empty cache."""
     made = tiny.write_wheel(tmp_path / "wheels", gguf)
-    monkeypatch.setitem(BUILTINS, made.name, made)
+    monkeypatch.setitem(BUILTINS, made.name, Builtin(made.name, made))
     for name, value in {"NO_INDEX": "1", "FIND_LINKS": str(tmp_path / "wheels"), "CONFIG_FILE": os.devnull}.items():
         monkeypatch.setenv(f"PIP_{name}", value)
     monkeypatch.setenv("ATTNSCOPE_CACHE", str(tmp_path / "cache"))
     return made
 
 
-def prepare_elsewhere(entry: Builtin) -> subprocess.Popen[str]:
+def prepare_elsewhere(entry: Packed) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", PREPARE, json.dumps(dataclasses.asdict(entry))]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
-def leftovers(entry: Builtin) -> list[str]:
+def leftovers(entry: Packed) -> list[str]:
     return [path.name for path in place(entry.name).parent.iterdir() if "preparing" in path.name]
 
 
 def test_preparing_publishes_a_whole_model_with_its_hashes(
-    entry: Builtin, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    entry: Packed, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(narration, "A_WHILE", 0.0)
     loaded = load("tiny")
@@ -74,14 +74,14 @@ def test_preparing_publishes_a_whole_model_with_its_hashes(
     assert loaded.tokenizer.chat_template
 
 
-def test_a_prepared_model_is_not_prepared_again(entry: Builtin, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prepared_model_is_not_prepared_again(entry: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
     first = builtin_folder(entry)
     monkeypatch.setenv("PIP_FIND_LINKS", os.devnull)
     assert builtin_folder(entry) == first
 
 
 @pytest.mark.parametrize("damage", ["shorter", "no marker", "other origin"])
-def test_a_damaged_model_in_the_cache_is_prepared_anew(entry: Builtin, damage: str) -> None:
+def test_a_damaged_model_in_the_cache_is_prepared_anew(entry: Packed, damage: str) -> None:
     folder = builtin_folder(entry)
     if damage == "shorter":
         os.truncate(folder / "model.safetensors", 1000)
@@ -95,12 +95,12 @@ def test_a_damaged_model_in_the_cache_is_prepared_anew(entry: Builtin, damage: s
     assert leftovers(entry) == []
 
 
-def in_workshop(entry: Builtin, pattern: str) -> Callable[[], bool]:
+def in_workshop(entry: Packed, pattern: str) -> Callable[[], bool]:
     # glob.glob, as a folder may go while it is looked into
     return lambda: bool(glob.glob(str(place(entry.name).parent / f".{entry.name}.preparing-*" / pattern)))
 
 
-def test_a_killed_preparation_leaves_no_model_and_the_next_one_is_clean(entry: Builtin) -> None:
+def test_a_killed_preparation_leaves_no_model_and_the_next_one_is_clean(entry: Packed) -> None:
     moments = ["model", "*/tinymodel-*.whl", "*/tinymodel/tiny.gguf", "model/model.safetensors"]
     cut = 0
     for moment in moments:
@@ -122,7 +122,7 @@ def test_a_killed_preparation_leaves_no_model_and_the_next_one_is_clean(entry: B
     assert leftovers(entry) == []
 
 
-def test_two_processes_preparing_at_once_prepare_once(entry: Builtin) -> None:
+def test_two_processes_preparing_at_once_prepare_once(entry: Packed) -> None:
     both = [prepare_elsewhere(entry) for _ in range(2)]
     answers = [process.communicate(timeout=60) for process in both]
     assert [process.returncode for process in both] == [0, 0], answers
@@ -131,21 +131,21 @@ def test_two_processes_preparing_at_once_prepare_once(entry: Builtin) -> None:
     assert sum(err.count("Another process is preparing tiny") for _, err in answers) <= 1
 
 
-def test_a_wheel_with_another_checksum_is_refused(entry: Builtin, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(BUILTINS, "tiny", dataclasses.replace(entry, sha256="0" * 64))
+def test_a_wheel_with_another_checksum_is_refused(entry: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(BUILTINS, "tiny", Builtin("tiny", dataclasses.replace(entry, sha256="0" * 64)))
     with pytest.raises(AttnscopeError, match=rf"not the file it should be.*{entry.sha256}.*must be 000"):
         load("tiny")
     assert not place("tiny").exists()
     assert leftovers(entry) == []
 
 
-def test_a_wheel_without_the_model_is_refused(entry: Builtin) -> None:
+def test_a_wheel_without_the_model_is_refused(entry: Packed) -> None:
     with pytest.raises(AttnscopeError, match=r"doesn't hold its model.*other\.gguf"):
         builtin_folder(dataclasses.replace(entry, member="tinymodel/other.gguf"))
     assert leftovers(entry) == []
 
 
-def test_no_package_registry_is_said_with_what_to_do(entry: Builtin, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_package_registry_is_said_with_what_to_do(entry: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PIP_FIND_LINKS")
     with pytest.raises(AttnscopeError, match=r"can't download smollm2-135m-instruct.*pip says.*connect to the network"):
         load("smollm2-135m-instruct")
@@ -163,7 +163,7 @@ def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pyt
 
 def test_the_default_model_is_prepared_once_and_then_only_read(monkeypatch: pytest.MonkeyPatch) -> None:
     first = load("smollm2-135m-instruct")
-    entry = BUILTINS[first.name]
+    entry = BUILTINS[first.name].packed
     assert (first.layers, first.heads, first.context) == (entry.layers, entry.heads, 8192)
     assert first.model.config.num_key_value_heads == entry.kv_heads
     assert first.tokenizer.chat_template
@@ -175,7 +175,7 @@ def test_the_default_model_is_prepared_once_and_then_only_read(monkeypatch: pyte
 
 def test_the_default_model_equals_its_gguf_bit_for_bit(tmp_path: Path) -> None:
     converted = load("smollm2-135m-instruct").model.state_dict()
-    gguf = fetch_gguf(BUILTINS["smollm2-135m-instruct"], tmp_path)
+    gguf = fetch_gguf(BUILTINS["smollm2-135m-instruct"].packed, tmp_path)
     with libraries_silenced():
         direct = transformers.AutoModelForCausalLM.from_pretrained(
             gguf.parent, gguf_file=gguf.name, dtype=torch.float32

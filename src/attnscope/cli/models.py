@@ -19,14 +19,15 @@ def models(
 
     rows = [
         {
-            "name": model.name,
-            "layers": model.layers,
-            "heads": model.heads,
-            "licence": model.licence,
-            "folder": str(place(model.name)),
-            "cached": is_whole(place(model.name), origin(model)),
+            "name": builtin.name,
+            "layers": builtin.packed.layers,
+            "heads": builtin.packed.heads,
+            "licence": builtin.packed.licence,
+            "adapter_on": builtin.packed.name if builtin.adapter else None,
+            "folder": str(place(builtin.packed.name)),
+            "cached": is_whole(place(builtin.packed.name), origin(builtin.packed)),
         }
-        for model in BUILTINS.values()
+        for builtin in BUILTINS.values()
     ]
     verified = {"attention interface": BY_INTERFACE, "eager, one layer at a time": BY_EAGER}
     if as_json:

@@ -10,7 +10,8 @@ import torch
 from transformers import PreTrainedModel
 
 from attnscope.errors import AttnscopeError
-from attnscope.models import hub
+from attnscope.models import bases, hub
+from attnscope.models.builtin import BUILTINS
 from attnscope.models.memory import is_out_of_memory
 from attnscope.models.narration import libraries_silenced
 from attnscope.models.sources import find_source
@@ -27,14 +28,22 @@ _NOT_IN_WEIGHTS = frozenset(
 )
 
 
+def is_adapter(folder: Path) -> bool:
+    """Whether a folder holds an adapter and no model."""
+    return (folder / _CONFIG).is_file() and not (folder / "config.json").is_file()
+
+
 def find_adapter(name: str, *, allow_pickle: bool) -> Path:
-    """The folder of an adapter (a folder here or on the Hub), its weight file checked to be whole."""
+    """The folder of an adapter (a folder, on the Hub, or a built-in's), its weight file checked to be whole."""
     try:
         source = find_source(name)
     except AttnscopeError as error:
         what = "an adapter is a folder or a Hub id (org/name)"
         raise _refusal("there is no such adapter", name, what, "check the adapter's name") from error
-    if source.kind == "hub":
+    own = BUILTINS[source.name].adapter if source.kind == "builtin" else None
+    if own is not None:
+        folder = own
+    elif source.kind == "hub":
         folder = hub.fetch_adapter(source.name, source.revision, allow_pickle=allow_pickle)
     elif source.kind == "folder" and source.path is not None:
         folder = source.path
@@ -67,6 +76,7 @@ def apply_adapter(model: PreTrainedModel, folder: Path, *, name: str) -> PreTrai
     settings = _settings(folder)
     try:
         with libraries_silenced():
+            _refuse_other_base(model, folder, settings)
             weights = _weights(model, folder)
             if not settings.get("ensure_weight_tying"):
                 _untie_if_adapted(model, weights)
@@ -106,6 +116,19 @@ def made_for(folder: Path) -> str | None:
     """The base model an adapter says it was made for: a hint only, as the same model goes by many names."""
     named = _settings(folder).get("base_model_name_or_path")
     return str(named) if named else None
+
+
+def _refuse_other_base(model: PreTrainedModel, folder: Path, settings: dict[str, Any]) -> None:
+    from safetensors import safe_open
+
+    if adapter_file(folder).name != SAFE:
+        return
+    with safe_open(folder / SAFE, "pt") as file:
+        header = file.metadata() or {}
+    far = bases.distance(model, header)
+    if far is not None and not far < bases.CLOSE:
+        how = f"it was trained on other weights: {far:.2g} away, where rounding gives 0.001 and unrelated weights 1"
+        raise _mismatch(folder, settings, how)
 
 
 def _weights(model: PreTrainedModel, folder: Path) -> dict[str, torch.Tensor]:

@@ -26,14 +26,13 @@ from attnscope.models.spans import with_whole_spans
 def read_config(path: Path, *, trust_remote_code: bool) -> Any:
     """The configuration of a model folder or GGUF file."""
     if path.is_dir() and not (path / "config.json").is_file():
-        adapter = (path / "adapter_config.json").is_file()
         inside = next(iter(sorted(path.glob("*.gguf"))), None)
         hint = f"name the file in it: {inside}" if inside else "check the folder"
         raise AttnscopeError(
-            "this folder is an adapter, not a model" if adapter else "this folder is not a model",
+            "this folder is not a model",
             where=str(path),
             allowed="a model folder has a config.json",
-            todo="name its base model and give this folder as the adapter" if adapter else hint,
+            todo=hint,
         )
     try:
         with libraries_silenced():

