@@ -1,0 +1,90 @@
+"""Which puzzles are trained on and which are asked: parts of the bundled set `blocks` that share none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from attnscope.models.wording import Wording
+from attnscope.study.layout import lay_out
+from attnscope.study.sets import blocks
+
+Puzzle = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """So many steps of training on so many different puzzles of these grids and moves."""
+
+    steps: int
+    puzzles: int
+    options: dict[str, Any]
+
+
+HELD_OUT = {"moves": ["translate", "rotate"] * 2 + ["scale"], "least": 4, "most": 6, "part": "held-out"}
+"""Two in five are translations, two rotations, one a scaling, of which there are few on small grids."""
+
+
+def held_out(count: int, seed: int) -> list[Puzzle]:
+    """Puzzles that no stage ever trains on."""
+    return blocks.make(count, seed, HELD_OUT)
+
+
+def stage_puzzles(stage: Stage, seed: int) -> list[Puzzle]:
+    """The puzzles of one stage, all of the part that may be trained on."""
+    return blocks.make(stage.puzzles, seed, {**stage.options, "part": "train"})
+
+
+def kind(puzzle: Puzzle) -> str:
+    """The kind of move as it is reported: rotations by quarter and half, scalings up and down apart."""
+    words = str(puzzle["answer"]).split()
+    if puzzle["move"] == "rotate":
+        return "rotate by a half" if words[1] == "half" else "rotate by a quarter"
+    return " ".join(words[:2]) if puzzle["move"] == "scale" else "translate"
+
+
+@dataclass(frozen=True)
+class Example:
+    """A puzzle as token ids: the prompt up to where the model answers, and the worked answer with its end."""
+
+    prompt: list[int]
+    answer: list[int]
+
+    @property
+    def length(self) -> int:
+        return len(self.prompt) + len(self.answer)
+
+
+def encode(puzzle: Puzzle, wording: Wording) -> Example:
+    """Laid out as the bundled study `symbols` lays it out."""
+    tokenizer = wording.tokenizer
+    answer = tokenizer(puzzle["worked"], add_special_tokens=False)["input_ids"]
+    return Example(prompt_ids(puzzle, wording), [*answer, tokenizer.eos_token_id])
+
+
+def prompt_ids(puzzle: Puzzle, wording: Wording) -> list[int]:
+    """A puzzle's prompt, up to where the model answers."""
+
+    def apply(messages: Any) -> str:
+        return wording.render([{"role": role, "content": content} for role, content in messages])
+
+    fields = {field: str(puzzle[field]) for field in blocks.SET.layout.fields}
+    text = lay_out(blocks.SET.layout.pieces(fields), apply).text
+    return [token.id for token in wording.tokenize(text, chat=True)]
+
+
+def batches(examples: list[Example], size: int, steps: int, seed: int) -> Iterator[list[Example]]:
+    """So many batches, in passes over all examples; those of like length together, so that little is padding."""
+    made = 0
+    for number in range(steps):
+        chance = Random(f"{seed} {number}")  # noqa: S311
+        order = sorted(chance.sample(examples, len(examples)), key=lambda example: example.length)
+        cut = [order[start : start + size] for start in range(0, len(order) - size + 1, size)]
+        chance.shuffle(cut)
+        for batch in cut:
+            if made == steps:
+                return
+            yield batch
+            made += 1

@@ -1,0 +1,166 @@
+"""LoRA training that can be stopped at any moment: what a step does depends on its number alone.
+
+Only the worked answers are learned, not the drawings, and the language model's head is applied to their tokens only.
+A checkpoint is one safetensors file: the adapter, the optimizer's two moments, the loss and accuracy of every step so
+far, and the settings; resumed from it, training ends in the same weights as without a stop.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model_state_dict
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from attnscope.errors import AttnscopeError
+from attnscope.models.bases import as_metadata, marks_of
+from attnscope.models.load import Loaded
+
+from .puzzles import Example, Stage, batches, encode, stage_puzzles
+
+PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+CHECKPOINT = "checkpoint.safetensors"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that training depends on, besides the model."""
+
+    stages: tuple[Stage, ...]
+    seed: int = 1
+    rank: int = 16
+    alpha: int = 32
+    rate: float = 1e-3
+    batch: int = 4
+    warmup: int = 20
+
+    @property
+    def steps(self) -> int:
+        return sum(stage.steps for stage in self.stages)
+
+    def rate_at(self, step: int) -> float:
+        """Rises over the first steps, then falls along half a cosine to a twentieth."""
+        fall = 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * step / self.steps))
+        return self.rate * fall * min(1.0, (step + 1) / self.warmup)
+
+
+Progress = Callable[[int, float, float], None]
+"""Called after each step with how many are done, and the loss and the share answered right in its batch."""
+
+
+class Training:
+    """An adapter in the making; `run` goes on from the checkpoint in its folder, if there is one."""
+
+    def __init__(self, loaded: Loaded, settings: Settings, folder: Path) -> None:
+        self.loaded, self.settings, self.folder = loaded, settings, folder
+        torch.manual_seed(settings.seed)
+        lora = LoraConfig(
+            r=settings.rank, lora_alpha=settings.alpha, target_modules=list(PROJECTIONS), task_type="CAUSAL_LM"
+        )
+        lora.base_model_name_or_path = loaded.name
+        adapted = [name for name, _ in loaded.model.named_modules() if name.endswith(PROJECTIONS)]
+        self.marks = marks_of(loaded.model, adapted)
+        self.model = PeftModel(loaded.model, lora)
+        self.parameters = {name: each for name, each in self.model.named_parameters() if each.requires_grad}
+        self.optimizer = torch.optim.AdamW(self.parameters.values(), betas=(0.9, 0.98), weight_decay=0.0)
+        self.log = torch.zeros(0, 2)  # loss and share right, a row a step
+        if (folder / CHECKPOINT).is_file():
+            self._resume(folder / CHECKPOINT)
+
+    @property
+    def done(self) -> int:
+        return len(self.log)
+
+    def run(self, until: int | None = None, *, every: int = 50, progress: Progress = lambda *_: None) -> None:
+        """Train to the last step, or to step `until`; a checkpoint every so many steps and at the end."""
+        end = min(until or self.settings.steps, self.settings.steps)
+        for number, batch in islice(enumerate(self._batches()), self.done, end):
+            loss, right = self._step(number, batch)
+            self.log = torch.cat([self.log, torch.tensor([[loss, right]])])
+            if self.done % every == 0 or self.done == end:
+                self._save(self.folder / CHECKPOINT)
+            progress(self.done, loss, right)
+
+    def save_adapter(self, folder: Path) -> None:
+        """The adapter in half precision, as PEFT reads it, with marks of the weights it was trained on."""
+        folder.mkdir(parents=True, exist_ok=True)
+        config = self.model.peft_config["default"]
+        config.inference_mode = True
+        config.save_pretrained(str(folder))
+        tensors = {name: each.half().contiguous() for name, each in get_peft_model_state_dict(self.model).items()}
+        save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt", **as_metadata(self.marks)})
+
+    def _batches(self) -> Any:
+        settings = self.settings
+        return chain.from_iterable(
+            batches(self._examples(stage, number), settings.batch, stage.steps, settings.seed + number)
+            for number, stage in enumerate(settings.stages)
+        )
+
+    def _examples(self, stage: Stage, number: int) -> list[Example]:
+        return [encode(puzzle, self.loaded.wording) for puzzle in stage_puzzles(stage, self.settings.seed + number)]
+
+    def _step(self, number: int, batch: list[Example]) -> tuple[float, float]:
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.settings.rate_at(number)
+        logits, wanted, row = answer_logits(self.model.get_base_model(), batch)
+        loss = torch.nn.functional.cross_entropy(logits, wanted)
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self.parameters.values(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        wrong = set(row[logits.argmax(-1) != wanted].tolist())
+        return float(loss.detach()), 1 - len(wrong) / len(batch)
+
+    def _save(self, path: Path) -> None:
+        tensors = {f"weight {name}": each.detach() for name, each in self.parameters.items()}
+        for name, each in self.parameters.items():
+            state = self.optimizer.state[each]
+            tensors |= {f"first {name}": state["exp_avg"], f"second {name}": state["exp_avg_sq"]}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_suffix(".part")
+        save_file(tensors | {"log": self.log}, beside, metadata={"settings": json.dumps(asdict(self.settings))})
+        os.replace(beside, path)
+
+    def _resume(self, path: Path) -> None:
+        with safe_open(path, "pt") as file:
+            if json.loads(file.metadata()["settings"]) != json.loads(json.dumps(asdict(self.settings))):
+                raise AttnscopeError(
+                    "training was begun here with other settings",
+                    where=str(path),
+                    allowed="a checkpoint goes on with the settings it was begun with",
+                    todo="remove it, or choose another folder with --out",
+                )
+            self.log = file.get_tensor("log")
+            for name, each in self.parameters.items():
+                each.data.copy_(file.get_tensor(f"weight {name}"))
+                self.optimizer.state[each] = {
+                    "step": torch.tensor(float(self.done)),
+                    "exp_avg": file.get_tensor(f"first {name}"),
+                    "exp_avg_sq": file.get_tensor(f"second {name}"),
+                }
+
+
+def answer_logits(model: Any, batch: list[Example]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """For each token of each answer: the logits before it, the token itself, and which example it belongs to."""
+    longest = max(example.length for example in batch)
+    ids = torch.zeros(len(batch), longest, dtype=torch.long)  # padded on the right, where no token looks
+    rows: list[int] = []
+    columns: list[int] = []
+    wanted: list[int] = []
+    for row, example in enumerate(batch):
+        ids[row, : example.length] = torch.tensor(example.prompt + example.answer)
+        rows += [row] * len(example.answer)
+        columns += range(len(example.prompt) - 1, example.length - 1)
+        wanted += example.answer
+    hidden = model.model(ids, use_cache=False).last_hidden_state
+    return model.lm_head(hidden[rows, columns]), torch.tensor(wanted), torch.tensor(rows)
