@@ -8,13 +8,13 @@ environment:
 	@scripts/environment
 
 demo: environment
-	@echo "==> 1 of 2: where SmolLM2-135M-Instruct looks in ASCII puzzles (the model is fetched the first time)"
+	@echo "==> 1 of 2: where SmolLM2-135M-Instruct and its fine-tune look in ASCII puzzles (the model is fetched the first time)"
 	@$(RUN)/attnscope run symbols --out demo/symbols
 	@echo "==> 2 of 2: what filler before a question does to one head"
 	@$(RUN)/attnscope run filler --out demo/filler
 	@$(RUN)/attnscope figure bars published=reference/symbols.csv measured=demo/symbols/figures/symbols.csv \
 	  -o demo/symbols-beside-published.png --y "Total Attention (Sum)" --title "Published readings beside what was measured" \
-	  --caption "Published: mean of three readings of one chart by eye, whiskers from the lowest to the highest. Measured: SmolLM2-135M-Instruct, whiskers: 95 % interval of the mean over prompts."
+	  --caption "Published: mean of three readings of one chart by eye, whiskers from the lowest to the highest. Measured: SmolLM2-135M-Instruct and its fine-tune, whiskers: 95 % interval of the mean over prompts."
 	@echo "==> done; the first study's report is beside this one: $(CURDIR)/demo/filler/report.html"
 
 test: environment lint

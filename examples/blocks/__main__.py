@@ -3,73 +3,105 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from hashlib import sha256
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from attnscope.errors import AttnscopeError
-from attnscope.models.load import load
+from attnscope.models.load import Loaded, load
+from attnscope.study.sets import blocks
 
 from .card import write_card
 from .evaluation import Asked, ask
-from .puzzles import held_out
-from .recipe import BASE, HELD_OUT_COUNT, HELD_OUT_SEED, SETTINGS
+from .puzzles import Puzzle
+from .recipe import BASE, DECOY_COUNT, DECOYS, HELD_OUT, HELD_OUT_COUNT, HELD_OUT_SEED, SETTINGS
 from .training import Training
 
 SHOWN = 25  # steps over which the loss and accuracy shown are averaged
+TOLD = 100  # steps between lines that stay
 
 
 def main(
-    out: Annotated[Path, typer.Option(help="Folder for the checkpoint, the answers and the adapter.")] = Path(
-        "runs/blocks"
-    ),
+    out: Annotated[Path, typer.Option(help="Folder for the checkpoint and the adapter.")] = Path("runs/blocks"),
     steps: Annotated[int | None, typer.Option(min=1, help="Stop training here, to try the recipe.")] = None,
-    asked: Annotated[int, typer.Option(min=1, help="How many held-out puzzles are asked.")] = HELD_OUT_COUNT,
+    asked: Annotated[
+        int, typer.Option(min=1, max=HELD_OUT_COUNT, help="How many held-out puzzles are asked.")
+    ] = HELD_OUT_COUNT,
 ) -> None:
     """Train SmolLM2-135M-Instruct on ASCII puzzles, test it before and after, write the adapter and its card."""
-    console = Console()
+    console, complaints = Console(), Console(stderr=True, soft_wrap=True)
     try:
-        before = _answers(console, "before", out / f"before-{asked}.json", asked, None)
+        _made(out)
+        puzzles = blocks.make(asked, HELD_OUT_SEED, HELD_OUT)
+        before = _before(console, out / "before.json", puzzles)
         done = _train(console, out, steps)
-        after = _answers(console, "after", None, asked, out / "adapter")
-        write_card(out / "adapter", before, after, done)
+        tuned = _loaded(out / "adapter")
+        after = _asked(console, "after training", tuned, puzzles)
+        decoys = _asked(console, "with decoys", tuned, blocks.make(min(asked, DECOY_COUNT), HELD_OUT_SEED, DECOYS))
+        write_card(out / "adapter", before, after, decoys, done)
     except AttnscopeError as error:
-        console.print(str(error), style="red", markup=False)
+        complaints.print(str(error), style="red", markup=False)
         raise typer.Exit(2) from error
     except KeyboardInterrupt:
-        console.print("stopped; the same command goes on from the last checkpoint")
+        complaints.print("stopped; the same command goes on from the last checkpoint")
         raise typer.Exit(130) from None
-    console.print((out / "adapter" / "README.md").read_text(encoding="utf-8"), markup=False)
+    console.print((out / "adapter" / "README.md").read_text(encoding="utf-8"), markup=False, soft_wrap=True)
 
 
-def _answers(console: Console, when: str, kept: Path | None, count: int, adapter: Path | None) -> list[Asked]:
-    """What the model answers to the held-out puzzles; the untrained model is asked once and its answers kept."""
-    if kept and kept.is_file():
-        return [Asked(**each) for each in json.loads(kept.read_text(encoding="utf-8"))]
-    loaded = load(BASE, adapter=str(adapter) if adapter else None)
-    with _bar(console) as bar:
-        task = bar.add_task(f"asking {count} held-out puzzles, {when} training", total=count, told="")
-        found = ask(loaded, held_out(count, HELD_OUT_SEED), lambda done: bar.update(task, completed=done))
-    if kept:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(json.dumps([asdict(each) for each in found], indent=1), encoding="utf-8")
+def _made(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise AttnscopeError(
+            f"the folder can't be made: {error.strerror}",
+            where=str(out),
+            allowed="a folder that can be written to",
+            todo="choose another with --out",
+        ) from error
+
+
+def _loaded(adapter: Path | None = None) -> Loaded:
+    return load(BASE, adapter=str(adapter) if adapter else None, device="cpu", dtype="float32")
+
+
+def _before(console: Console, kept: Path, puzzles: Sequence[Puzzle]) -> list[Asked]:
+    """What the untrained model answers; asked once and kept, with what was asked."""
+    drawings = sha256("".join(puzzle["drawing"] for puzzle in puzzles).encode()).hexdigest()
+    if kept.is_file():
+        known: Mapping[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
+        if known["drawings"] == drawings:
+            return [Asked(**each) for each in known["answers"]]
+    found = _asked(console, "before training", _loaded(), puzzles)
+    part = kept.with_suffix(".part")
+    part.write_text(json.dumps({"drawings": drawings, "answers": [asdict(each) for each in found]}), encoding="utf-8")
+    os.replace(part, kept)
     return found
 
 
+def _asked(console: Console, when: str, loaded: Loaded, puzzles: Sequence[Puzzle]) -> list[Asked]:
+    with _bar(console) as bar:
+        task = bar.add_task(f"asking {len(puzzles)} puzzles, {when}", total=len(puzzles), told="")
+        return ask(loaded, puzzles, lambda done: bar.update(task, completed=done))
+
+
 def _train(console: Console, out: Path, until: int | None) -> int:
-    training = Training(load(BASE), SETTINGS, out)
+    training = Training(_loaded(), SETTINGS, out)
     with _bar(console) as bar:
         task = bar.add_task("training", total=until or SETTINGS.steps, completed=training.done, told="")
 
         def told(done: int, *_: float) -> None:
             loss, right = training.log[-SHOWN:].mean(0).tolist()
-            bar.update(task, completed=done, told=f"step {done}, loss {loss:.3f}, {right:.0%} right before learning")
-            if done % 100 == 0:
-                console.print(f"step {done}: loss {loss:.3f}, {right:.0%} right before learning from them")
+            words = f"step {done}, loss {loss:.3f}, {right:.0%} right"
+            bar.update(task, completed=done, told=words)
+            if done % TOLD == 0:
+                console.print(f"{words} when first seen in this pass (mean of {SHOWN} steps)")
 
         training.run(until, progress=told)
     training.save_adapter(out / "adapter")

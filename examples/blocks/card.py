@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import json
+import textwrap
+from collections import Counter
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from .evaluation import Asked, chance, shares
-from .puzzles import HELD_OUT
-from .recipe import BASE, HELD_OUT_SEED, SETTINGS
-from .training import PROJECTIONS
+from .evaluation import LONGEST, Asked, chance, shares
+from .puzzles import Stage
+from .recipe import BASE, DECOYS, HELD_OUT, HELD_OUT_SEED, SETTINGS
 
 SMALL = 40  # puzzles of a check that takes seconds
 _LIBRARIES = ("torch", "transformers", "peft")
 _ABOUT = {
-    "named": "Named in its own words (greedy; what it says last must be the move, word for word)",
-    "chosen": "Chosen among the possible moves (the likeliest worked answer)",
+    "named": "Named in its own words (always the likeliest next token, at most "
+    f"{LONGEST}; what it says last must be the move, word for word)",
+    "chosen": "Chosen among the possible moves (the worked answer with the largest probability, "
+    "which favours short ones)",
 }
+_FRONT = "---\nlicense: apache-2.0\nlibrary_name: peft\n---\n\n# smollm2-135m-blocks\n"
 
 
-def write_card(folder: Path, before: Sequence[Asked], after: Sequence[Asked], steps: int) -> None:
+def write_card(
+    folder: Path, before: Sequence[Asked], after: Sequence[Asked], decoys: Sequence[Asked], steps: int
+) -> None:
     """README.md and evaluation.json in the adapter's folder."""
     found = {
         what: {
@@ -30,52 +36,80 @@ def write_card(folder: Path, before: Sequence[Asked], after: Sequence[Asked], st
         }
         for what in _ABOUT
     }
-    small = shares(after[:SMALL], "named")["all"]
-    asked = {"seed": HELD_OUT_SEED, "puzzles": len(after), "options": HELD_OUT, "small": (small.right, small.of)}
+    small, fooled = shares(after[:SMALL], "named")["all"], shares(decoys, "named")["all"]
+    asked = {
+        "seed": HELD_OUT_SEED,
+        "puzzles": len(after),
+        "options": HELD_OUT,
+        "small": (small.right, small.of),
+        "decoys": {"options": DECOYS, "named": (fooled.right, fooled.of)},
+    }
     (folder / "evaluation.json").write_text(json.dumps(asked | found, indent=1) + "\n", encoding="utf-8")
-    quick = f"Of the first {small.of} alone, for a quick check: named {small}.\n"
-    parts = [_head(steps), *(_table(what, before, after) for what in _ABOUT), quick, _limits()]
+    parts = [
+        _FRONT,
+        *_head(steps),
+        *(_table(what, before, after) for what in _ABOUT),
+        _filled(f"Of the first {small.of} alone, for a quick check: named {small}."),
+        _filled(
+            "In training only shapes that are scaled down are made of blocks of two by two, so their start alone could "
+            "give them away. Of puzzles whose shapes are made so too, but are translated or rotated, which training "
+            f"never showed, it names {fooled}."
+        ),
+        "## What it is for\n",
+        _filled(
+            "The fine-tuned half of a pair whose attention can be compared, not a puzzle solver: other sizes of grid, "
+            "other drawings and any other task were not tested."
+        ),
+    ]
     (folder / "README.md").write_text("\n".join(parts), encoding="utf-8")
 
 
-def _head(steps: int) -> str:
-    settings = SETTINGS
+def _head(steps: int) -> list[str]:
+    made = SETTINGS
     versions = ", ".join(f"{name} {version(name)}" for name in _LIBRARIES)
-    stages = "\n".join(
-        f"| {number} | {stage.steps} | {stage.puzzles} | {', '.join(stage.options.get('moves', ['all moves']))} "
-        f"| {stage.options['least']} to {stage.options['most']} |"
-        for number, stage in enumerate(settings.stages, 1)
+    stopped = "" if steps == made.steps else f" (stopped early: the stages below have {made.steps:,})"
+    bullets = (
+        "Prompt: system message `Name the move.`, then the two drawings, rows numbered, cells apart by blanks. Answer: "
+        "the rows and columns that the shape spans at the start and at the goal, then the move: "
+        "`0-1,2-3 > 1-2,2-3: translate down 1`.",
+        f"Data: generated, seeds {made.seed} and on. One in eight puzzles is held out by its hash, so training and "
+        "test share none. The puzzles of a stage all differ; it passes over them more than once.",
+        f"Training: {steps:,} steps of {made.batch} puzzles{stopped}, loss on the answer's tokens only. AdamW (betas "
+        f"{made.betas[0]:g} and {made.betas[1]:g}, no decay), gradients clipped at {made.clip:g}, rate {made.rate:g}: "
+        f"rising over {made.warmup} steps, then falling along half a cosine to {made.floor:.0%}. Rank {made.rank}, "
+        f"alpha {made.alpha}, on {', '.join(made.adapted)}. {versions}, float32 on a CPU; saved as float16.",
+        "Licence: Apache-2.0, as the base model's.",
     )
-    return f"""---
-license: apache-2.0
-library_name: peft
-base_model: HuggingFaceTB/SmolLM2-135M-Instruct
----
+    return [
+        _filled(
+            f"A LoRA adapter for attnscope's `{BASE}` (SmolLM2-135M-Instruct, from its Q4_1 quantization), trained to "
+            "name the move in ASCII puzzles: a shape drawn with `#`, its goal with `*`, and one move between them "
+            "(translate, rotate by a quarter or a half, scale up or down by two). Made by `python -m examples.blocks`. "
+            "It carries a mark of every weight of its base, and attnscope refuses it on any other, the unquantized "
+            "original included."
+        ),
+        *(_filled(f"- {bullet}", indent="  ", end="") for bullet in bullets),
+        "\n| stage | steps | puzzles | passes | moves | grid |\n|---|---|---|---|---|---|",
+        *(_stage(number, stage) for number, stage in enumerate(made.stages, 1)),
+        "\n## Held-out puzzles, before and after training\n",
+        _filled(
+            f"Seed {HELD_OUT_SEED}, grids {HELD_OUT['least']} to {HELD_OUT['most']}; share right, with the 95 % "
+            "interval of Wilson."
+        ),
+    ]
 
-# smollm2-135m-blocks
 
-A LoRA adapter for `{BASE}` (the Q4_1 quantization of SmolLM2-135M-Instruct, as float32), trained to name the move in
-ASCII puzzles: a shape drawn with `#`, its goal with `*`, and one move between them (translate, rotate by a quarter or
-a half, scale up or down by two). Made by `python -m examples.blocks`; it carries marks of the weights it was trained
-on and is refused on any others.
+def _filled(text: str, *, indent: str = "", end: str = "\n") -> str:
+    lines = textwrap.fill(text, 118, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return lines + end
 
-- Prompt: system message `Name the move.`, then the two drawings, cells apart by blanks. Answer: the rows and columns
-  that the shape spans at the start and at the goal, then the move: `0-1,2-3 > 1-2,2-3: translate down 1`.
-- Data: generated, seed {settings.seed}, no puzzle twice in a stage. One in eight puzzles is held out by its hash, so
-  training and test share none.
-- Training: {steps:,} steps of {settings.batch} puzzles, AdamW, rate {settings.rate:g} (rising over {settings.warmup}
-  steps, then falling along half a cosine), loss on the answer's tokens only; rank {settings.rank}, alpha
-  {settings.alpha}, on {", ".join(PROJECTIONS)}. {versions}, on a CPU.
-- Licence: Apache-2.0, as the base model's.
 
-| stage | steps | puzzles | moves | grid |
-|---|---|---|---|---|
-{stages}
-
-## Held-out puzzles, before and after training
-
-Seed {HELD_OUT_SEED}, grids {HELD_OUT["least"]} to {HELD_OUT["most"]}; share right, with the 95 % interval of Wilson.
-"""
+def _stage(number: int, stage: Stage) -> str:
+    moves = Counter(stage.options["moves"])
+    told = ", ".join(f"{name} {count}/{moves.total()}" for name, count in moves.items())
+    passes = stage.steps * SETTINGS.batch / stage.puzzles
+    grid = f"{stage.options['least']} to {stage.options['most']}"
+    return f"| {number} | {stage.steps:,} | {stage.puzzles:,} | {passes:.1f} | {told} | {grid} |"
 
 
 def _table(what: str, before: Sequence[Asked], after: Sequence[Asked]) -> str:
@@ -86,11 +120,3 @@ def _table(what: str, before: Sequence[Asked], after: Sequence[Asked]) -> str:
         f"{_ABOUT[what]}; chance, {blind}: {chance(after, what):.1%}.\n\n"
         f"| move | before | after |\n|---|---|---|\n{rows}\n"
     )
-
-
-def _limits() -> str:
-    return """## What it is for
-
-The fine-tuned half of a pair whose attention can be compared, not a puzzle solver. It knows grids of the sizes above
-and the form of answer above; outside of them it is worse than it was.
-"""

@@ -112,10 +112,12 @@ def answers(loaded: Loaded, puzzles: Sequence[Puzzle]) -> list[str]:
 
 
 def _choices(puzzle: Puzzle) -> list[str]:
-    """The worked answers of all moves that the start allows and that give a goal of their own."""
+    """The worked answers of all moves that the start allows and that no other gives the same goal as."""
     lines = puzzle["drawing"].split("\n\n")[0].splitlines()[1:]
     start = np.array([[cell == "#" for cell in line.split()[1:]] for line in lines])  # after the row's number
-    return [blocks.worked(start, goal, words) for _, words, goal in blocks.moves(start) if (goal != start).any()]
+    goals = [(words, goal) for _, words, goal in blocks.moves(start) if (goal != start).any()]
+    shown = Counter(goal.tobytes() for _, goal in goals)
+    return [blocks.worked(start, goal, words) for words, goal in goals if shown[goal.tobytes()] == 1]
 
 
 def _likeliest(loaded: Loaded, puzzle: Puzzle, choices: Sequence[str]) -> str:

@@ -23,15 +23,6 @@ class Stage:
     options: dict[str, Any]
 
 
-HELD_OUT = {"moves": ["translate", "rotate"] * 2 + ["scale"], "least": 4, "most": 6, "part": "held-out"}
-"""Two in five are translations, two rotations, one a scaling, of which there are few on small grids."""
-
-
-def held_out(count: int, seed: int) -> list[Puzzle]:
-    """Puzzles that no stage ever trains on."""
-    return blocks.make(count, seed, HELD_OUT)
-
-
 def stage_puzzles(stage: Stage, seed: int) -> list[Puzzle]:
     """The puzzles of one stage, all of the part that may be trained on."""
     return blocks.make(stage.puzzles, seed, {**stage.options, "part": "train"})
@@ -77,11 +68,14 @@ def prompt_ids(puzzle: Puzzle, wording: Wording) -> list[int]:
 
 def batches(examples: list[Example], size: int, steps: int, seed: int) -> Iterator[list[Example]]:
     """So many batches, in passes over all examples; those of like length together, so that little is padding."""
+    whole = len(examples) // size * size
+    if not whole:
+        raise ValueError(f"{len(examples)} examples don't fill a batch of {size}")
     made = 0
     for number in range(steps):
         chance = Random(f"{seed} {number}")  # noqa: S311
-        order = sorted(chance.sample(examples, len(examples)), key=lambda example: example.length)
-        cut = [order[start : start + size] for start in range(0, len(order) - size + 1, size)]
+        order = sorted(chance.sample(examples, whole), key=lambda example: example.length)
+        cut = [order[start : start + size] for start in range(0, whole, size)]
         chance.shuffle(cut)
         for batch in cut:
             if made == steps:

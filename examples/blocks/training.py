@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model_state_dict
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from attnscope.errors import AttnscopeError
@@ -27,7 +27,6 @@ from attnscope.models.load import Loaded
 
 from .puzzles import Example, Stage, batches, encode, stage_puzzles
 
-PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 CHECKPOINT = "checkpoint.safetensors"
 
 
@@ -36,20 +35,25 @@ class Settings:
     """Everything that training depends on, besides the model."""
 
     stages: tuple[Stage, ...]
-    seed: int = 1
-    rank: int = 16
-    alpha: int = 32
-    rate: float = 1e-3
-    batch: int = 4
-    warmup: int = 20
+    seed: int
+    rank: int
+    alpha: int
+    rate: float
+    floor: float
+    """The share of the rate that is left at the end."""
+    betas: tuple[float, float]
+    clip: float
+    batch: int
+    warmup: int
+    adapted: tuple[str, ...]
 
     @property
     def steps(self) -> int:
         return sum(stage.steps for stage in self.stages)
 
     def rate_at(self, step: int) -> float:
-        """Rises over the first steps, then falls along half a cosine to a twentieth."""
-        fall = 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * step / self.steps))
+        """Rises over the first steps, then falls along half a cosine."""
+        fall = self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * step / self.steps))
         return self.rate * fall * min(1.0, (step + 1) / self.warmup)
 
 
@@ -64,14 +68,13 @@ class Training:
         self.loaded, self.settings, self.folder = loaded, settings, folder
         torch.manual_seed(settings.seed)
         lora = LoraConfig(
-            r=settings.rank, lora_alpha=settings.alpha, target_modules=list(PROJECTIONS), task_type="CAUSAL_LM"
+            r=settings.rank, lora_alpha=settings.alpha, target_modules=list(settings.adapted), task_type="CAUSAL_LM"
         )
         lora.base_model_name_or_path = loaded.name
-        adapted = [name for name, _ in loaded.model.named_modules() if name.endswith(PROJECTIONS)]
-        self.marks = marks_of(loaded.model, adapted)
+        self.marks = as_metadata(marks_of(loaded.model))
         self.model = PeftModel(loaded.model, lora)
         self.parameters = {name: each for name, each in self.model.named_parameters() if each.requires_grad}
-        self.optimizer = torch.optim.AdamW(self.parameters.values(), betas=(0.9, 0.98), weight_decay=0.0)
+        self.optimizer = torch.optim.AdamW(self.parameters.values(), betas=settings.betas, weight_decay=0.0)
         self.log = torch.zeros(0, 2)  # loss and share right, a row a step
         if (folder / CHECKPOINT).is_file():
             self._resume(folder / CHECKPOINT)
@@ -96,8 +99,15 @@ class Training:
         config = self.model.peft_config["default"]
         config.inference_mode = True
         config.save_pretrained(str(folder))
-        tensors = {name: each.half().contiguous() for name, each in get_peft_model_state_dict(self.model).items()}
-        save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt", **as_metadata(self.marks)})
+        tensors = {name: each.half().contiguous() for name, each in self._state().items()}
+        save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt", **self.marks})
+
+    def _state(self) -> dict[str, torch.Tensor]:
+        return dict(get_peft_model_state_dict(self.model, save_embedding_layers=False))  # else peft asks the Hub
+
+    @property
+    def _begun_with(self) -> dict[str, str]:
+        return {"settings": json.dumps(asdict(self.settings)), **self.marks}
 
     def _batches(self) -> Any:
         settings = self.settings
@@ -115,7 +125,7 @@ class Training:
         logits, wanted, row = answer_logits(self.model.get_base_model(), batch)
         loss = torch.nn.functional.cross_entropy(logits, wanted)
         loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(self.parameters.values(), 1.0)
+        torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.settings.clip)
         self.optimizer.step()
         self.optimizer.zero_grad()
         wrong = set(row[logits.argmax(-1) != wanted].tolist())
@@ -128,16 +138,16 @@ class Training:
             tensors |= {f"first {name}": state["exp_avg"], f"second {name}": state["exp_avg_sq"]}
         path.parent.mkdir(parents=True, exist_ok=True)
         beside = path.with_suffix(".part")
-        save_file(tensors | {"log": self.log}, beside, metadata={"settings": json.dumps(asdict(self.settings))})
+        save_file(tensors | {"log": self.log}, beside, metadata=self._begun_with)
         os.replace(beside, path)
 
     def _resume(self, path: Path) -> None:
-        with safe_open(path, "pt") as file:
-            if json.loads(file.metadata()["settings"]) != json.loads(json.dumps(asdict(self.settings))):
+        with _opened(path) as file:
+            if file.metadata() != self._begun_with:
                 raise AttnscopeError(
-                    "training was begun here with other settings",
+                    "training was begun here with other settings, or on another model",
                     where=str(path),
-                    allowed="a checkpoint goes on with the settings it was begun with",
+                    allowed="a checkpoint goes on with what it was begun with",
                     todo="remove it, or choose another folder with --out",
                 )
             self.log = file.get_tensor("log")
@@ -148,6 +158,18 @@ class Training:
                     "exp_avg": file.get_tensor(f"first {name}"),
                     "exp_avg_sq": file.get_tensor(f"second {name}"),
                 }
+
+
+def _opened(path: Path) -> Any:
+    try:
+        return safe_open(path, "pt")
+    except SafetensorError as error:
+        raise AttnscopeError(
+            f"the checkpoint can't be read: {error}",
+            where=str(path),
+            allowed="a file that the training wrote",
+            todo="remove it; training then begins anew",
+        ) from error
 
 
 def answer_logits(model: Any, batch: list[Example]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

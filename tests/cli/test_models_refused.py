@@ -19,7 +19,7 @@ def llama(tmp_path: Path) -> Path:
 
 
 def test_a_model_that_is_nowhere(run: Run, tmp_path: Path) -> None:
-    run("measure", "ab", "--model", "smollm-135m").refuses("near: smollm2-135m-instruct")
+    run("measure", "ab", "--model", "smollm-135m").refuses("near: smollm2-135m-blocks, smollm2-135m-instruct")
     run("check", "some-org/some-model").refuses("some-org/some-model")
     run("measure", "ab", "--model", tmp_path / "none").refuses("none")
     run("measure", "ab", "--model", tmp_path / "none.gguf").refuses("none.gguf")

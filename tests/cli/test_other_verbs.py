@@ -24,7 +24,8 @@ def test_check_shows_the_evidence_for_a_model(run: Run) -> None:
 
 def test_models_lists_names_places_and_architectures(run: Run) -> None:
     listing = json.loads(run("models", "--json").out)
-    assert listing["models"][0]["name"] == "smollm2-135m-instruct"
+    assert [each["name"] for each in listing["models"]] == ["smollm2-135m-instruct", "smollm2-135m-blocks"]
+    assert listing["models"][1]["adapter_on"] == "smollm2-135m-instruct"
     assert "llama" in listing["verified"]["attention interface"]
     told = run("models").out
     for words in ("smollm2-135m-instruct", "gptj", "qwen2"):

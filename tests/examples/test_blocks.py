@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from examples.blocks.card import write_card
 from examples.blocks.evaluation import Asked, Share, answers, ask, chance, names, shares
-from examples.blocks.puzzles import Stage, batches, encode, held_out, kind, stage_puzzles
-from examples.blocks.recipe import HELD_OUT_SEED, SETTINGS
+from examples.blocks.puzzles import Puzzle, Stage, batches, encode, kind, stage_puzzles
+from examples.blocks.recipe import HELD_OUT, HELD_OUT_SEED, SETTINGS
 from examples.blocks.training import CHECKPOINT, Settings, Training, answer_logits
 
 from attnscope.errors import AttnscopeError
 from attnscope.models.builtin import BUILTINS
 from attnscope.models.load import load
+from attnscope.study.sets.blocks import make
 from tests.models import tiny
 
 FEW = Stage(steps=6, puzzles=12, options={"moves": ["translate"], "least": 4, "most": 4})
 TEMPLATE = (
     "{% for m in messages %}<s>{{ m['content'] }}\n{% endfor %}{% if add_generation_prompt %}<s>answer\n{% endif %}"
 )
+
+
+def held_out(count: int, seed: int) -> list[Puzzle]:
+    return make(count, seed, HELD_OUT)
+
+
+def settings_of(*stages: Stage, **changes: Any) -> Settings:
+    """The recipe's, for a short training."""
+    return replace(SETTINGS, stages=stages, **{"rank": 2, **changes})
 
 
 @pytest.fixture
@@ -37,7 +49,7 @@ def model(tmp_path: Path) -> str:
 
 
 def test_a_few_steps_from_scratch_make_the_real_model_better(tmp_path: Path) -> None:
-    settings = Settings(stages=(Stage(steps=10, puzzles=20, options=FEW.options),), batch=2, warmup=2)
+    settings = settings_of(Stage(steps=10, puzzles=20, options=FEW.options), batch=2, warmup=2, rank=16)
     training = Training(load("smollm2-135m-instruct"), settings, tmp_path)
     training.run()
     first, last = training.log[:3, 0].mean(), training.log[-3:, 0].mean()
@@ -45,7 +57,7 @@ def test_a_few_steps_from_scratch_make_the_real_model_better(tmp_path: Path) -> 
 
 
 def test_training_stopped_and_resumed_ends_in_the_same_weights(model: str, tmp_path: Path) -> None:
-    settings = Settings(stages=(FEW, FEW), batch=2, rank=2)
+    settings = settings_of(FEW, FEW, batch=2)
     straight = Training(load(model), settings, tmp_path / "straight")
     straight.run()
     Training(load(model), settings, tmp_path / "stopped").run(until=8)  # in the second stage
@@ -57,22 +69,48 @@ def test_training_stopped_and_resumed_ends_in_the_same_weights(model: str, tmp_p
 
 
 def test_a_checkpoint_of_other_settings_is_refused(model: str, tmp_path: Path) -> None:
-    Training(load(model), Settings(stages=(FEW,), rank=2), tmp_path).run(until=1)
+    Training(load(model), settings_of(FEW), tmp_path).run(until=1)
     with pytest.raises(AttnscopeError, match=r"other settings.*--out"):
-        Training(load(model), Settings(stages=(FEW,), rank=2, rate=1e-4), tmp_path)
+        Training(load(model), settings_of(FEW, rate=1e-4), tmp_path)
 
 
 def test_a_kill_while_a_checkpoint_is_written_leaves_the_one_before(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = Settings(stages=(FEW,), rank=2)
-    Training(load(model), settings, tmp_path).run(until=2)
-    (tmp_path / CHECKPOINT).with_suffix(".part").write_bytes(b"half of it")
-    assert Training(load(model), settings, tmp_path).done == 2
+    settings = settings_of(FEW)
+    training = Training(load(model), settings, tmp_path)
+    training.run(until=2)
+
+    def half(tensors: object, path: Path, metadata: object) -> None:
+        path.write_bytes((tmp_path / CHECKPOINT).read_bytes()[:1000])
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("examples.blocks.training.save_file", half)
+        with pytest.raises(KeyboardInterrupt):
+            training.run(until=4, every=1)
+    resumed = Training(load(model), settings, tmp_path)
+    assert resumed.done == 2
+    resumed.run()
+    assert resumed.done == 6
+
+
+def test_a_checkpoint_that_is_damaged_or_of_another_model_is_refused(model: str, tmp_path: Path) -> None:
+    Training(load(model), settings_of(FEW), tmp_path).run(until=1)
+    other = tiny.save_model(tmp_path / "other", seed=9)
+    tokenizer = tiny.tokenizer()
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.save_pretrained(tmp_path / "other")
+    assert other is not None
+    with pytest.raises(AttnscopeError, match="on another model"):
+        Training(load(str(tmp_path / "other")), settings_of(FEW), tmp_path)
+    (tmp_path / CHECKPOINT).write_bytes((tmp_path / CHECKPOINT).read_bytes()[:-50])
+    with pytest.raises(AttnscopeError, match="can't be read"):
+        Training(load(model), settings_of(FEW), tmp_path)
 
 
 def test_a_saved_adapter_is_loaded_as_it_was_trained_and_knows_its_base(model: str, tmp_path: Path) -> None:
-    training = Training(load(model), Settings(stages=(FEW,), rank=2, rate=0.05), tmp_path / "out")
+    training = Training(load(model), settings_of(FEW, rate=0.05), tmp_path / "out")
     training.run()
     training.save_adapter(tmp_path / "adapter")
     prompt = torch.arange(2, 40)[None]
@@ -120,6 +158,7 @@ def test_the_choice_is_the_answer_the_model_finds_likeliest(model: str) -> None:
 
     choices = _choices(puzzle)
     assert puzzle["worked"] in choices
+    assert len({choice.split(":")[0] + choice.split(":")[1] for choice in choices}) == len(choices)
     surprises = []
     for choice in choices:
         example = encode({**puzzle, "worked": choice}, loaded.wording)
@@ -159,7 +198,7 @@ def test_the_card_tells_what_was_asked(tmp_path: Path) -> None:
     puzzles = held_out(10, 1)
     before = [Asked(kind(each), each["answer"], "?", False, False, 8) for each in puzzles]
     after = [Asked(kind(each), each["answer"], each["worked"], True, True, 8) for each in puzzles]
-    write_card(tmp_path, before, after, 7)
+    write_card(tmp_path, before, after, after[:4], 7)
     told = (tmp_path / "README.md").read_text()
     assert "| all | 0.0% (0.0% to 27.8%, 0 of 10) | 100.0% (72.2% to 100.0%, 10 of 10) |" in told
     assert json.loads((tmp_path / "evaluation.json").read_text())["named"]["after"]["all"] == [10, 10]

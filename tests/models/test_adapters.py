@@ -149,8 +149,7 @@ def marked(adapter: Path, base: Any) -> Path:
     from attnscope.models.bases import as_metadata, marks_of
 
     file = adapter / "adapter_model.safetensors"
-    adapted = [name for name, _ in base.named_modules() if name.endswith(("q_proj", "v_proj"))]
-    save_file(load_file(file), file, metadata={"format": "pt", **as_metadata(marks_of(base, adapted))})
+    save_file(load_file(file), file, metadata={"format": "pt", **as_metadata(marks_of(base))})
     return adapter
 
 
@@ -160,14 +159,18 @@ def test_adapter_that_knows_its_base_lands_on_it_in_any_dtype(llama: Path, tmp_p
     assert load(str(llama), adapter=str(adapter), dtype=dtype).dtype == dtype
 
 
-@pytest.mark.parametrize("kind", ["another", "tuned", "quantized"])
+@pytest.mark.parametrize("kind", ["another", "tuned", "quantized", "rescaled", "other embeddings"])
 def test_adapter_that_knows_its_base_is_refused_on_other_weights_of_the_same_shape(
     llama: Path, tmp_path: Path, kind: str
 ) -> None:
     adapter = marked(tiny.save_adapter(tmp_path / "a"), transformers.LlamaForCausalLM.from_pretrained(llama))
     other = tiny.save_model(tmp_path / "other", seed=0 if kind != "another" else 7)
     with torch.no_grad():
-        for weight in other.parameters():
+        for name, weight in other.named_parameters():
+            if kind == "rescaled":
+                weight.mul_(1.05)
+            if kind == "other embeddings" and "embed" in name:
+                weight.add_(0.5 * weight.std() * torch.randn_like(weight))
             if kind == "tuned":
                 weight.add_(0.02 * weight.std() * torch.randn_like(weight))
             if kind == "quantized":
@@ -188,6 +191,16 @@ def test_an_adapter_folder_stands_for_its_base_with_the_adapter_on_it(llama: Pat
     assert (alone.adapter, alone.fingerprint) == (str(adapter), together.fingerprint)
     with pytest.raises(AttnscopeError, match=r"has an adapter already.*is an adapter for"):
         load(str(adapter), adapter=str(adapter))
+
+
+def test_an_adapter_made_on_top_of_another_is_not_put_on_the_bare_model(llama: Path, tmp_path: Path) -> None:
+    adapter = tiny.save_adapter(tmp_path / "adapter")
+    settings = json.loads((adapter / "adapter_config.json").read_text())
+    for base in ("smollm2-135m-blocks", str(tiny.save_adapter(tmp_path / "first"))):
+        settings["base_model_name_or_path"] = base
+        (adapter / "adapter_config.json").write_text(json.dumps(settings))
+        with pytest.raises(AttnscopeError, match=r"made for a model that has an adapter itself"):
+            load(str(adapter))
 
 
 def test_the_built_in_fine_tune_is_its_base_with_its_adapter_and_takes_no_second_one(tmp_path: Path) -> None:

@@ -91,6 +91,19 @@ def test_what_may_be_trained_on_and_what_is_held_out_share_no_puzzle_whatever_th
     assert 0.08 < of_all < 0.17  # an eighth
 
 
+def test_shapes_made_of_blocks_of_two_can_be_had_for_every_move_and_leave_the_others_as_they_were() -> None:
+    options = {"moves": ["translate", "rotate"], "least": 6, "most": 6}
+    for puzzle in make(30, 4, {**options, "doubled": 1.0}):
+        rows, columns = np.nonzero(grids(puzzle["drawing"])[0])
+        assert (rows.max() - rows.min()) % 2 == (columns.max() - columns.min()) % 2 == 1
+    assert make(30, 4, {**options, "doubled": 0.0}) == make(30, 4, options)
+
+
+def test_rows_of_large_grids_stay_in_line() -> None:
+    lines = make(1, 0, {"least": 12, "most": 12})[0]["drawing"].split("\n\n")[0].splitlines()[1:]
+    assert len({len(line) for line in lines}) == 1
+
+
 def test_a_worked_answer_tells_where_the_shape_is_and_ends_with_the_move() -> None:
     for puzzle in make(40, 2, {}):
         told, _, move = puzzle["worked"].partition(": ")

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from attnscope.analysis.gazes import Gaze, Heads, gazes, paired
+from attnscope.analysis.gazes import Gaze, Heads, gazes
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import Running, mean_of_seen
 from attnscope.errors import AttnscopeError
@@ -182,27 +182,6 @@ class _Axis:
         matrix, covered = carry_over(cell.places, cell.text, first.places, first.text)
         self._places[model, condition, prompt] = matrix
         return set(first.base[covered].tolist())
-
-
-def ranked(run: Run, chosen: Heads, conditions: Sequence[str]) -> dict[tuple[int, int], int]:
-    """Every head's rank, from 1, by the mean distance between two conditions over the tokens they share.
-
-    Heads at the same distance share a rank; one whose lines do not differ at all, or that nothing is seen of, has none.
-    """
-    distances = Running()
-    for one, two in paired(run, chosen, *conditions):
-        shared, mine, others = np.intersect1d(one.base, two.base, return_indices=True)
-        known = shared >= 0
-        with np.errstate(invalid="ignore"):
-            apart = np.abs(one.attention[..., mine[known]] - two.attention[..., others[known]])
-            distances.add(mean_of_seen(apart, -1)[..., None])
-    if not distances.n.size:
-        return {}
-    effect = np.nan_to_num(distances.mean[..., 0])
-    return {
-        (chosen.layers[layer], chosen.heads[head]): 1 + int((effect > effect[layer, head]).sum())
-        for layer, head in zip(*(places.tolist() for places in np.nonzero(effect)), strict=True)
-    }
 
 
 @dataclass(frozen=True)

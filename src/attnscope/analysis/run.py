@@ -75,6 +75,12 @@ class Run:
     def classes(self) -> list[str]:
         return [*self.study.classes, OTHER]
 
+    @cached_property
+    def empty_classes(self) -> list[str]:
+        """Classes of which no query sees a token: the rule matches nothing there, or only what others claimed."""
+        held = self.table("mass").filter(pl.col("expected") > 0).select("token_class").unique().collect()
+        return [name for name in self.study.classes if name not in set(held["token_class"])]
+
     def layers(self, model: str) -> list[int]:
         found: list[int] = self.manifest["models"][model]["layers"]
         return found

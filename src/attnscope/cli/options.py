@@ -10,7 +10,9 @@ from attnscope.errors import AttnscopeError
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
 
-Adapter = Annotated[str | None, typer.Option(help="A PEFT adapter to put on the model: a folder or a Hub id.")]
+Adapter = Annotated[
+    str | None, typer.Option(help="A PEFT adapter to put on the model: a folder, a Hub id or a built-in name.")
+]
 Revision = Annotated[str | None, typer.Option(help="Revision of a Hub model.")]
 Dtype = Annotated[str | None, typer.Option(help="float32, bfloat16, float16; by default float32 on a CPU.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps; by default the best there is.")]

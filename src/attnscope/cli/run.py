@@ -93,11 +93,14 @@ def _summarise(outcome: Outcome, made: Reported) -> None:
             print(f"  and {len(outcome.dropped) - 5} more, in the manifest")  # noqa: T201
     for figure in made.figures:
         print(f"figure {figure.name}: {made.page.parent / 'figures' / figure.name}.{{svg,png,pdf,vl.json,csv,md}}")  # noqa: T201
-    _tell_undrawn(made)
+    _tell_trouble(made)
     print(f"report: {made.page}")  # noqa: T201
 
 
-def _tell_undrawn(made: Reported) -> None:
+def _tell_trouble(made: Reported) -> None:
+    for name in made.empty:
+        why = "its rule matches nothing there, or only what earlier classes claim"
+        print(f"class {name}: no token that the queries see belongs to it; {why}")  # noqa: T201
     for name, reason in made.undrawn.items():
         print(f"figure {name} is not drawn: {reason}")  # noqa: T201
 
@@ -107,7 +110,7 @@ def report(run: Annotated[Path, typer.Argument(help="A run's folder.")]) -> None
     from attnscope.report.write import report_run
 
     made = report_run(run)
-    _tell_undrawn(made)
+    _tell_trouble(made)
     print(f"{len(made.figures)} figures; report: {made.page}")  # noqa: T201
 
 

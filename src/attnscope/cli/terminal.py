@@ -134,12 +134,15 @@ def show_models(rows: Sequence[Mapping[str, Any]], verified: Mapping[str, Sequen
     """Built-in names, where each is cached, and the architectures verified."""
     console = Console(soft_wrap=True)
     table = Table(title="built-in models", title_justify="left")
-    for column in ("name", "adapter on", "layers x heads", "licence", "cached"):
+    for column in ("name", "layers x heads", "licence", "cached"):
         table.add_column(column, overflow="fold")
     for row in rows:
         cached = row["folder"] if row["cached"] else "no (fetched when first used)"
-        table.add_row(row["name"], row["adapter_on"] or "", f"{row['layers']} x {row['heads']}", row["licence"], cached)
+        table.add_row(row["name"], f"{row['layers']} x {row['heads']}", row["licence"], cached)
     console.print(table)
+    for row in rows:
+        if row["adapter_on"]:
+            console.print(f"{row['name']} is {row['adapter_on']} with an adapter that comes with attnscope.")
     console.print(
         "Any other model: org/name on the Hub, a folder, or a .gguf file; --adapter puts a PEFT adapter on it."
     )

@@ -90,6 +90,14 @@ def model_colour(run: Run, label: str) -> str | None:
     return next(part.colour for part in run.study.models if part.label == label)
 
 
+def title(run: Run, part: FigurePart, model: str, condition: str) -> str:
+    """Of a panel that shows one model under one condition: what tells it from the others."""
+    label = condition_label(run, condition)
+    if len(conditions(run, part)) == 1:
+        return model
+    return label if len(models(run, part)) == 1 else f"{model}, {label}"
+
+
 def class_label(run: Run, name: str) -> str:
     return (run.study.classes[name].label if name in run.study.classes else None) or name
 

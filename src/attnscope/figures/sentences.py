@@ -15,6 +15,11 @@ def with_interval(value: float, low: float | None, high: float | None) -> str:
     return number(value) if low is None or high is None else f"{number(value)} ({number(low)} to {number(high)})"
 
 
+def rate(q: float) -> str:
+    """A false discovery rate, as far as it is worth telling."""
+    return f"q = {q:.2g}" if q >= 1e-4 else "q < 0.0001"
+
+
 def counted(number: float, what: str) -> str:
     """`1 prompt`, `40 prompts`."""
     return f"{number:.0f} {what}{'s' * (number != 1)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -112,10 +113,16 @@ def adapter_file(folder: Path) -> Path:
     return folder / SAFE if (folder / SAFE).is_file() else folder / _PICKLED
 
 
-def made_for(folder: Path) -> str | None:
-    """The base model an adapter says it was made for: a hint only, as the same model goes by many names."""
-    named = _settings(folder).get("base_model_name_or_path")
-    return str(named) if named else None
+def settings_file(folder: Path) -> Path:
+    """The file that says how an adapter's weights are put on a model."""
+    return folder / _CONFIG
+
+
+def made_for(folder: Path) -> tuple[str | None, str | None]:
+    """The base model an adapter says it was made for, and its revision: a hint, as a model goes by many names."""
+    settings = _settings(folder)
+    named, revision = settings.get("base_model_name_or_path"), settings.get("revision")
+    return (str(named) if named else None), (str(revision) if revision else None)
 
 
 def _refuse_other_base(model: PreTrainedModel, folder: Path, settings: dict[str, Any]) -> None:
@@ -127,8 +134,9 @@ def _refuse_other_base(model: PreTrainedModel, folder: Path, settings: dict[str,
         header = file.metadata() or {}
     far = bases.distance(model, header)
     if far is not None and not far < bases.CLOSE:
-        how = f"it was trained on other weights: {far:.2g} away, where rounding gives 0.001 and unrelated weights 1"
-        raise _mismatch(folder, settings, how)
+        away = f"{far:.2g} away, where rounding gives 0.001 and unrelated ones 1"
+        how = away if far < math.inf else "the model has not the same ones"
+        raise _mismatch(folder, settings, f"it was trained on other weights: {how}")
 
 
 def _weights(model: PreTrainedModel, folder: Path) -> dict[str, torch.Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from attnscope.errors import AttnscopeError, near
 from attnscope.models import hub
-from attnscope.models.adapters import adapter_file, apply_adapter, find_adapter, is_adapter, made_for
+from attnscope.models.adapters import adapter_file, apply_adapter, find_adapter, is_adapter, made_for, settings_file
 from attnscope.models.architecture import Architecture, describe
 from attnscope.models.builtin import BUILTINS
 from attnscope.models.cache import recorded_hashes, sha256
@@ -44,13 +44,11 @@ class Description:
     @property
     def files(self) -> list[Path]:
         """What its numbers depend on besides weights: configurations, tokenizer, template, code; an adapter's too."""
-        folders = [folder for folder in (self.path, self.adapter_folder) if folder is not None and folder.is_dir()]
-        return sorted(
-            path
-            for folder in folders
-            for path in folder.iterdir()
-            if path.is_file() and path.suffix in _DESCRIPTIONS and not path.name.startswith(".")
-        )
+        inside = self.path.iterdir() if self.path.is_dir() else ()
+        described = [
+            path for path in inside if path.is_file() and path.suffix in _DESCRIPTIONS and not path.name.startswith(".")
+        ]
+        return sorted([*described, *([settings_file(self.adapter_folder)] if self.adapter_folder else [])])
 
 
 @dataclass(frozen=True)
@@ -174,7 +172,7 @@ def load(
         context=facts.context,
         unreadable=facts.unreadable,
         adapter=found.adapter,
-        adapter_base=made_for(adapter_folder) if adapter_folder else None,
+        adapter_base=made_for(adapter_folder)[0] if adapter_folder else None,
         dtype=str(model.dtype).removeprefix("torch."),
         device=str(model.device),
         files=files,
@@ -184,12 +182,13 @@ def load(
 
 def _base_and_adapter(source: Source, adapter: str | None) -> tuple[Source, str | None]:
     """Where the weights come from and what is put on them; some sources are an adapter that names its base."""
-    if source.kind == "builtin" and BUILTINS[source.name].adapter:
-        base = BUILTINS[source.name].packed.name
-    elif source.path is not None and is_adapter(source.path):
-        base = made_for(source.path) or ""
-    else:
+    if not _is_adapter(source):
         return source, adapter
+    if source.path is None:
+        named: tuple[str | None, str | None] = BUILTINS[source.name].packed.name, None
+    else:
+        named = made_for(source.path)
+    base, revision = named
     if adapter:
         raise AttnscopeError(
             "the model has an adapter already",
@@ -198,7 +197,7 @@ def _base_and_adapter(source: Source, adapter: str | None) -> tuple[Source, str 
             todo="put one adapter on the base model",
         )
     try:
-        return find_source(base), source.name
+        found = find_source(base or "")
     except AttnscopeError as error:
         raise AttnscopeError(
             "this folder is an adapter, not a model, and its base model can't be found",
@@ -206,6 +205,21 @@ def _base_and_adapter(source: Source, adapter: str | None) -> tuple[Source, str 
             allowed=f"it names {base} as its base" if base else "it doesn't name its base",
             todo="name its base model and give this folder as the adapter",
         ) from error
+    if _is_adapter(found):
+        raise AttnscopeError(
+            "the adapter was made for a model that has an adapter itself",
+            where=f"{source.name}, base {base}",
+            allowed="one adapter on one model",
+            todo="save the base with its adapter merged, and name that",
+        )
+    pinned = replace(found, revision=found.revision or revision) if found.kind == "hub" else found
+    return pinned, source.name
+
+
+def _is_adapter(source: Source) -> bool:
+    if source.kind == "builtin":
+        return BUILTINS[source.name].adapter is not None
+    return source.path is not None and is_adapter(source.path)
 
 
 def _made_from(source: Source, path: Path) -> str | None:

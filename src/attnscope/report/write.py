@@ -20,6 +20,8 @@ class Reported:
     figures: list[Figure]
     undrawn: dict[str, str]
     """Figures that can't be drawn, and why: the others are."""
+    empty: list[str]
+    """Classes that no token belongs to."""
 
 
 def is_reported(path: Path) -> bool:
@@ -51,4 +53,4 @@ def report_run(path: Path | str) -> Reported:
         if not any(left.name == f"{figure.name}{ending}" for figure in figures for ending in FILES):
             left.unlink()  # of a figure that the study has no more, or that can't be drawn
     again = run.manifest.get("command") or f"attnscope run {run.path / 'study.yaml'} --out {run.path}"
-    return Reported(write_page(run, figures, undrawn, again), figures, undrawn)
+    return Reported(write_page(run, figures, undrawn, again), figures, undrawn, run.empty_classes)

@@ -150,17 +150,16 @@ def _of_figure(study: Study, figure: FigurePart, number: int) -> Iterator[Proble
     names = [part.name for part in study.conditions]
     known = {"models": labels, "conditions": names, "classes": [*study.classes, OTHER]}
     for key, words in known.items():
-        for place, word in enumerate(getattr(figure, key) or ()):
+        shown = getattr(figure, key) or ()
+        for place, word in enumerate(shown):
             if word not in words:
                 yield Problem(("figures", number, key, place), f"there is no '{word}' in {key}", near(word, words))
+            elif word in shown[:place]:
+                yield Problem(("figures", number, key, place), f"'{word}' is there twice", "each once")
     if figure.queries is not None and figure.queries not in study.measure.queries:
         what = f"query group '{figure.queries}' is not measured"
         yield Problem(("figures", number, "queries"), what, near(figure.queries, study.measure.queries))
-    measures = [*study.classes, OTHER, SINK, *([ENTROPY] if study.measure.entropy else [])]
-    if figure.measure is not None and figure.measure not in measures:
-        hint = " (measure: entropy is off)" if figure.measure == ENTROPY else ""
-        what = f"there is no measure '{figure.measure}'{hint}"
-        yield Problem(("figures", number, "measure"), what, near(figure.measure, measures))
+    yield from _of_measures(study, figure, number)
     yield from _of_panels(figure, number, labels)
     for place, word in enumerate(figure.difference or ()):
         if word not in (*labels, *names):
@@ -174,6 +173,18 @@ def _of_figure(study: Study, figure: FigurePart, number: int) -> Iterator[Proble
         if one == two or not ({one, two} <= set(labels) or {one, two} <= set(names)):
             what = f"'{one}' and '{two}' can't be told apart so"
             yield Problem(("figures", number, "difference"), what, "two conditions, or two models")
+
+
+def _of_measures(study: Study, figure: FigurePart, number: int) -> Iterator[Problem]:
+    measures = [*study.classes, OTHER, SINK, *([ENTROPY] if study.measure.entropy else [])]
+    for measure in figure.measures:
+        if measure not in measures:
+            hint = " (measure: entropy is off)" if measure == ENTROPY else ""
+            what = f"there is no measure '{measure}'{hint}"
+            yield Problem(("figures", number, "measure"), what, near(measure, measures))
+        elif len(figure.measures) > 1 and measure in (SINK, ENTROPY):
+            what = f"{measure} can't be added to others"
+            yield Problem(("figures", number, "measure"), what, "classes can be summed")
 
 
 def _of_panels(figure: FigurePart, number: int, labels: Sequence[str]) -> Iterator[Problem]:

@@ -42,7 +42,7 @@ class ModelPart(Part):
 
     label: Line = Field(description="Its name in tables and figures.")
     source: str = Field(description="A built-in name, `org/name` on the Hub (`@revision`), a folder or a .gguf file.")
-    adapter: str | None = Field(None, description="A PEFT adapter to put on it: a folder or a Hub id.")
+    adapter: str | None = Field(None, description="A PEFT adapter to put on it: a folder, a Hub id or a built-in name.")
     revision: str | None = Field(None, description="Revision of a Hub model.")
     dtype: Literal["float32", "bfloat16", "float16", "float64"] | None = Field(
         None, description="By default float32 on a CPU if it fits."
@@ -288,12 +288,19 @@ class FigurePart(Part):
     over: Literal["visible", "all"] = Field(
         "visible", description="Of lines: mean over the queries that can see the key, or over all queries."
     )
-    measure: str | None = Field(None, description="Of heatmap: a class, entropy, or sink.")
+    measure: str | list[str] | None = Field(
+        None, description="Of heatmap: a class, several of them summed, entropy, or sink."
+    )
     difference: list[str] | None = Field(
         None, min_length=2, max_length=2, description="Of heatmap: two conditions or two models, second less first."
     )
     prompt: int | None = Field(None, ge=0, description="Of strip: which prompt; by default the first measured.")
     number_from: Literal[0, 1] = Field(0, description="Layers and heads are numbered from 0, or from 1 as in papers.")
+
+    @property
+    def measures(self) -> list[str]:
+        """What a heatmap shows the sum of; empty if the study leaves it open."""
+        return [self.measure] if isinstance(self.measure, str) else list(dict.fromkeys(self.measure or ()))
 
 
 class Study(Part):
@@ -301,7 +308,7 @@ class Study(Part):
 
     title: Line | None = Field(None, description="Of the report.")
     question: str | None = Field(None, description="What the study asks, for the report.")
-    seed: int = Field(0, description="Of all that is random.")
+    seed: int = Field(0, ge=0, description="Of all that is random.")
     models: list[ModelPart] = Field(min_length=1, description="The models.")
     prompts: PromptsPart = Field(description="The prompts.")
     conditions: list[ConditionPart] = Field(

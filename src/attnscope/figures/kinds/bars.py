@@ -6,10 +6,13 @@ import json
 import textwrap
 from collections.abc import Sequence
 from itertools import combinations, pairwise
+from typing import Any
 
 import altair as alt
+import numpy as np
 import polars as pl
 
+from attnscope.analysis.effects import FALSE_DISCOVERIES, effects
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import INTERVAL, extent, mean_over_prompts
 from attnscope.figures import selection, sentences
@@ -27,11 +30,18 @@ FIELDS = (
     Field("total_low", pl.Float64, "lower end of the whole bar's interval", optional=True),
     Field("total_high", pl.Float64, "upper end of the whole bar's interval", optional=True),
     Field("expected", pl.Float64, "what a uniform gaze would put there", optional=True),
+    Field("against", pl.String, "the bar that this one is compared with", optional=True, gaps=True),
+    Field("difference", pl.Float64, "the whole bar less that one, mean within prompts", optional=True, gaps=True),
+    Field("difference_low", pl.Float64, "lower end of its interval", optional=True, gaps=True),
+    Field("difference_high", pl.Float64, "upper end of its interval", optional=True, gaps=True),
+    Field("q", pl.Float64, "its false discovery rate among all of the figure's", optional=True, gaps=True),
+    Field("pairs", pl.Int64, "how many prompts both have", optional=True, gaps=True),
     Field("n", pl.Int64, "how many prompts", optional=True),
     Field("colour", pl.String, "of the part, such as '#b2182b'", optional=True),
     Field("bar_colour", pl.String, "of the bar's name", optional=True),
 )
 KEYS = ("group", "bar", "token_class")
+SURE = "†"
 STEP, GAP = 34, 20  # a bar's width, and what is between groups
 
 
@@ -39,7 +49,7 @@ def table(run: Run, part: FigurePart) -> pl.DataFrame:
     """Mass in each layer: mean over heads within a prompt, then over prompts."""
     names, shown = selection.classes(run, part), selection.conditions(run, part)
     labels = selection.models(run, part)
-    parts = []
+    parts, totals = [], []
     for model in labels:
         layers = selection.layers(run, part, model)
         each = (
@@ -63,11 +73,15 @@ def table(run: Run, part: FigurePart) -> pl.DataFrame:
         whole = mean_over_prompts(total, keys, "mass").select(*keys, total_low="low", total_high="high")
         found = found.join(expected, on=[*keys, "token_class"]).join(whole, on=keys)
         groups = {layer: _group(run, part, labels, layer, run.depth(model)) for layer in layers}
+        names_of = {
+            "group": pl.col("layer").replace_strict(groups),
+            "bar": _bar(run, model, many_models=len(labels) > 1, many_conditions=len(shown) > 1),
+        }
+        totals.append(total.select("prompt", "mass", **names_of))
         parts.append(
             found.with_columns(
+                **names_of,
                 place=pl.col("layer").replace_strict({layer: place for place, layer in enumerate(layers)}),
-                group=pl.col("layer").replace_strict(groups),
-                bar=_bar(run, model, many_models=len(labels) > 1, many_conditions=len(shown) > 1),
                 bar_colour=pl.lit(selection.model_colour(run, model), dtype=pl.String),
                 model_place=pl.lit(labels.index(model)),
                 condition_place=pl.col("condition").replace_strict({name: i for i, name in enumerate(shown)}),
@@ -81,7 +95,35 @@ def table(run: Run, part: FigurePart) -> pl.DataFrame:
         .sort("place", "model_place", "condition_place", "class_place")
         .with_columns(colour=pl.col("token_class").replace_strict(colours))
     )
+    made = made.join(
+        _against_first(pl.concat(totals), made, run.study.seed), on=["group", "bar"], how="left", maintain_order="left"
+    )
     return made.select(field.name for field in FIELDS)
+
+
+def _against_first(totals: pl.DataFrame, made: pl.DataFrame, seed: int) -> pl.DataFrame:
+    """group, bar, against, difference, its ends and q, pairs: each bar but a group's first less that one, by prompt."""
+    order = made.select("group", "bar").unique(maintain_order=True)
+    first = order.unique("group", keep="first", maintain_order=True).rename({"bar": "against"})
+    base = totals.join(first, left_on=["group", "bar"], right_on=["group", "against"])
+    others = order.join(first, on="group", maintain_order="left").filter(pl.col("bar") != pl.col("against"))
+    wide = (
+        totals.join(base.select("group", "prompt", base="mass"), on=["group", "prompt"])
+        .sort("prompt")
+        .with_columns(difference=pl.col("mass") - pl.col("base"))
+        .pivot(on="prompt", index=["group", "bar"], values="difference")
+    )
+    paired = others.join(wide, on=["group", "bar"], how="left", maintain_order="left")
+    numbers = paired.drop("group", "bar", "against").cast(pl.Float64).to_numpy()
+    found = effects(numbers.T if len(paired) else np.zeros((1, 0)), seed=seed)
+    ends = pl.col("difference", "difference_low", "difference_high", "q")
+    return others.with_columns(
+        pairs=pl.Series(found.n),
+        difference=pl.Series(found.mean),
+        difference_low=pl.Series(found.low),
+        difference_high=pl.Series(found.high),
+        q=pl.Series(found.q),
+    ).with_columns(ends.fill_nan(None))
 
 
 def _group(run: Run, part: FigurePart, models: Sequence[str], layer: int, depth: int) -> str:
@@ -117,7 +159,8 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.FacetChart:
     groups, bars, names = (list(dict.fromkeys(made[name])) for name in ("group", "bar", "token_class"))
     colours = list(selection.colours_of(made, "token_class", PALETTE).values())
     data = made.with_columns(
-        order=pl.col("token_class").replace_strict({name: place for place, name in enumerate(names)})
+        order=pl.col("token_class").replace_strict({name: place for place, name in enumerate(names)}),
+        top=pl.coalesce("total_high", pl.col("mass").sum().over("group", "bar")),
     )
     given = made.select("bar", "bar_colour").unique(maintain_order=True)
     shades = [
@@ -151,6 +194,9 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.FacetChart:
         whiskers = alt.Chart().mark_rule(color="black").encode(x=x, y="total_low:Q", y2="total_high:Q")
         ends = alt.Chart().mark_tick(color="black", thickness=1, size=7)
         layers += [whiskers, ends.encode(x=x, y="total_low:Q"), ends.encode(x=x, y="total_high:Q")]
+    if made["q"].is_not_null().any():
+        sure = alt.Chart().transform_filter(f"datum.q !== null && datum.q < {FALSE_DISCOVERIES} && datum.order == 0")
+        layers.append(sure.mark_text(text=SURE, fontSize=13, dy=-9).encode(x=x, y="top:Q"))
     held = {group: made.filter(pl.col("group") == group)["bar"].n_unique() for group in groups}
     words = max(len(line) for group in groups for line in group.split(": "))  # a label's own lines, one above the other
     step = max(STEP, 7 * words // min(held.values()))
@@ -162,9 +208,13 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.FacetChart:
     )
     if min(held.values()) < len(bars):  # no gaps for bars that a group has not
         chart = chart.resolve_scale(x="independent")
+    told = seen.caption
+    if made["q"].is_not_null().any():
+        against = sentences.listed(list(dict.fromkeys(made["against"].drop_nulls())))
+        told += f" {SURE}: the whole bar is not that of {against}, within prompts (q < {FALSE_DISCOVERIES})."
     across = sum(step * count + GAP for count in held.values())
     return chart.properties(
-        title=alt.Title(seen.title, subtitle=textwrap.wrap(seen.caption, max(60, across // 6)), anchor="start")
+        title=alt.Title(seen.title, subtitle=textwrap.wrap(told, max(60, across // 6)), anchor="start")
     )
 
 
@@ -193,9 +243,12 @@ def read(made: pl.DataFrame, seen: Look) -> str:
             f"{sentences.with_interval(totals[place], *ends[place])}."
         )
     pairs = [
-        sentences.comparison(
+        (_paired(first[group, two]) if first[group, two]["against"] == one else None)
+        or sentences.comparison(
             group, (one, totals[group, one], *ends[group, one]), (two, totals[group, two], *ends[group, two])
         )
+        if first[group, two]["against"] == one or (group, first[group, two]["against"]) not in totals
+        else None
         for group in groups
         for one, two in combinations(bars, 2)
         if (group, one) in totals and (group, two) in totals
@@ -229,6 +282,21 @@ def read(made: pl.DataFrame, seen: Look) -> str:
             ],
         },
     )
+
+
+def _paired(row: dict[str, Any]) -> str | None:
+    """How far a bar is from the one it is compared with, within prompts."""
+    difference, against = row["difference"], row["against"]
+    if difference is None or against is None:
+        return None
+    ends = row["difference_low"], row["difference_high"]
+    among = "prompts" if row["pairs"] is None else sentences.counted(row["pairs"], "prompt")
+    told = f"{row['group']}: {row['bar']} less {against}, within {among}, is "
+    told += sentences.with_interval(difference, *ends)
+    if row["q"] is None:
+        return f"{told}; too few prompts to tell more."
+    sure = "" if row["q"] < FALSE_DISCOVERIES else ", so it may be chance"
+    return f"{told}; {sentences.rate(row['q'])}{sure}."
 
 
 KIND = Kind("bars", "where attention lands, by class of token", FIELDS, table, look, draw, read, KEYS, apart="group")

@@ -10,7 +10,8 @@ import altair as alt
 import polars as pl
 
 from attnscope.analysis.gazes import Heads
-from attnscope.analysis.lines import Line, along_prompt, ranked
+from attnscope.analysis.lines import Line, along_prompt
+from attnscope.analysis.ranking import Ranking, distances, ranking
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import INTERVAL, extent
 from attnscope.figures import selection, sentences
@@ -33,6 +34,7 @@ FIELDS = (
     Field("without", pl.Float64, "what another token receives, likewise", optional=True),
     Field("rank", pl.Int64, "the head's rank by how far its first two lines are apart", optional=True),
     Field("of", pl.Int64, "among so many heads", optional=True),
+    Field("reliability", pl.Float64, "of the ranking, split-half, from 0 to 1", optional=True),
     Field("over", pl.String, "mean over the queries that can see the token (visible), or over all", optional=True),
     Field("colour", pl.String, "of the line, such as '#1f77b4'", optional=True),
 )
@@ -57,14 +59,15 @@ def panels(run: Run, part: FigurePart) -> Sequence[PanelPart]:
 def table(run: Run, part: FigurePart) -> pl.DataFrame:
     names, group = selection.conditions(run, part), selection.queries(run, part)
     shown = panels(run, part)
-    ranks: dict[str, dict[tuple[int, int], int]] = {}
+    ranks: dict[str, Ranking] = {}
     for model in dict.fromkeys(panel.model for panel in shown if len(names) > 1):
         every = Heads(model, group, run.layers(model), run.heads(model), part.over)
-        ranks[model] = ranked(run, every, names[:2])
+        ranks[model] = ranking(distances(run, every, *names[:2]), every.layers, every.heads, run.study.seed)
     colours = _colours(run, part)
     parts = []
     for panel in shown:
-        rank = {} if panel.also else ranks.get(panel.model, {})
+        ranked = None if panel.also else ranks.get(panel.model)
+        rank = ranked.rank.get(selection.place_of(run, part, panel)) if ranked else None
         lines = _lines(run, part, panel)
         for form in _forms(part, panel):
             parts.append(
@@ -72,20 +75,15 @@ def table(run: Run, part: FigurePart) -> pl.DataFrame:
                 .with_columns(
                     panel=pl.lit(f"{panel.model} Layer {panel.layer} Head {panel.head}"),
                     form=pl.lit(form),
-                    rank=pl.lit(rank.get(selection.place_of(run, part, panel)), dtype=pl.Int64),
-                    of=pl.lit(
-                        len(run.layers(panel.model)) * len(run.heads(panel.model)) if rank else None, dtype=pl.Int64
-                    ),
+                    rank=pl.lit(rank, dtype=pl.Int64),
+                    of=pl.lit(ranked.of if ranked and ranked.rank else None, dtype=pl.Int64),
+                    reliability=pl.lit(ranked.reliability if ranked else None, dtype=pl.Float64),
                     over=pl.lit(part.over),
                     colour=pl.col("series").replace_strict(colours, default=None, return_dtype=pl.String),
                 )
                 .select(field.name for field in FIELDS)
             )
     return pl.concat(parts)
-
-
-def _count(run: Run, model: str) -> int:
-    return len(run.layers(model)) * len(run.heads(model))
 
 
 def _forms(part: FigurePart, panel: PanelPart) -> list[str]:
@@ -303,12 +301,13 @@ def _parting(title: str, form: str, part: pl.DataFrame) -> str | None:
 
 
 def _rank(title: str, panel: pl.DataFrame) -> str | None:
-    rank, of, names = panel["rank"][0], panel["of"][0], list(dict.fromkeys(panel["series"]))
+    rank, of, trust = (panel[name][0] for name in ("rank", "of", "reliability"))
+    names = list(dict.fromkeys(panel["series"]))
     if rank is None or of is None or len(names) < 2:
         return None
     return (
         f"{title}: by the distance between {names[0]} and {names[1]} on shared tokens this head is number {rank} of "
-        f"the {of} measured."
+        f"the {of} measured" + (f" (split-half reliability of the ranking {trust:.2f})." if trust is not None else ".")
     )
 
 

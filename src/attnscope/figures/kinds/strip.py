@@ -16,6 +16,7 @@ from attnscope.figures.kind import Field, Kind, Look
 from attnscope.study.parts import FigurePart
 
 COLUMNS = 88  # characters to a line
+NARROWEST = 30
 FIELDS = (
     Field("panel", pl.String, "the panel's title; in order"),
     Field("position", pl.Int64, "the token's place"),
@@ -47,7 +48,7 @@ def table(run: Run, part: FigurePart) -> pl.DataFrame:
                 )
             chosen = Heads(model, selection.queries(run, part), layers, heads, part.over)
             gaze = next(gazes(run, chosen, name, number))
-            title = f"{model}, {selection.condition_label(run, name)}"
+            title = selection.title(run, part, model, name)
             parts.append(
                 tokens.with_columns(
                     panel=pl.lit(title), attention=pl.Series(mean_of_seen(gaze.attention, (0, 1))).fill_nan(None)
@@ -108,12 +109,13 @@ def placed(part: pl.DataFrame) -> pl.DataFrame:
 
 def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
     charts = []
-    for title in dict.fromkeys(made["panel"]):
-        part = placed(made.filter(pl.col("panel") == title))
+    parts = {title: placed(made.filter(pl.col("panel") == title)) for title in dict.fromkeys(made["panel"])}
+    wide = max(NARROWEST, *(int(part["right"].max()) for part in parts.values()))  # type: ignore[arg-type]
+    for title, part in parts.items():
         seen_part = part.drop_nulls("attention")
         shades = seen_part["attention"].sort(descending=True)
         top = float(shades[1] if len(shades) > 1 else shades[0]) or 1.0
-        x = alt.X("left:Q", axis=None, scale=alt.Scale(domain=[0, COLUMNS]))
+        x = alt.X("left:Q", axis=None, scale=alt.Scale(domain=[0, wide]))
         y = alt.Y("line:O", axis=None)
         base = alt.Chart(part)
         cells = (
@@ -138,9 +140,11 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
         )
         words = base.mark_text(align="left", font="monospace", fontSize=11.5).encode(x="word:Q", y=y, text="shown:N")
         lines = int(part["line"].max()) + 1  # type: ignore[arg-type]
-        charts.append(alt.layer(cells, frame, words).properties(width=COLUMNS * 7, height=18 * lines, title=title))
+        charts.append(alt.layer(cells, frame, words).properties(width=wide * 7, height=18 * lines, title=title))
     title = alt.Title(seen.title, subtitle=textwrap.wrap(seen.caption, 100), anchor="start")
-    made_of: alt.TopLevelMixin = alt.vconcat(*charts).properties(title=title).resolve_scale(color="independent")
+    beside = max(1, COLUMNS // wide)  # short lines leave room for panels side by side
+    together = alt.concat(*charts, columns=beside)
+    made_of: alt.TopLevelMixin = together.properties(title=title).resolve_scale(color="independent")
     return made_of
 
 

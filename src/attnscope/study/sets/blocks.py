@@ -32,12 +32,13 @@ OPTIONS = {
     "least": 5,
     "most": 7,
     "cells": 6,
+    "doubled": 0.0,  # the share of shapes made of blocks of two by two, among those that are not scaled
     "part": "all",
     "gap": " ",
     "empty": ".",
     "numbered": True,
 }
-_TYPES = {list: "a list", int: "a whole number", bool: "true or false", str: "text"}
+_TYPES = {list: "a list", int: "a whole number", float: "a share, such as 0.5", bool: "true or false", str: "text"}
 PATIENCE = 2000  # tries without a new puzzle before there are thought to be no more
 _STEPS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 _TURNS = {"rotate right": 3, "rotate left": 1, "rotate half": 2}
@@ -112,7 +113,8 @@ def moves(grid: Grid) -> Iterator[tuple[str, str, Grid]]:
 
 def _puzzle(kind: str, chance: Random, chosen: Mapping[str, Any]) -> dict[str, Any] | None:
     size = chance.randint(chosen["least"], chosen["most"])
-    grid = _shape(size, chosen["cells"], chance, doubled=kind == "scale" and chance.random() < 0.5)
+    share = 0.5 if kind == "scale" else chosen["doubled"]
+    grid = _shape(size, chosen["cells"], chance, doubled=share > 0 and chance.random() < share)
     if grid is None:
         return None
     every = list(moves(grid))
@@ -178,7 +180,8 @@ def _placed(shape: Grid, size: tuple[int, ...], top: int, left: int) -> Grid:
 def _drawn(grid: Grid, mark: str, chosen: Mapping[str, Any]) -> str:
     gap = str(chosen["gap"])
     lines = (gap.join(mark if cell else str(chosen["empty"]) for cell in row) for row in grid)
-    return "\n".join(f"{row}{gap}{line}" if chosen["numbered"] else line for row, line in enumerate(lines))
+    wide = len(str(len(grid) - 1))
+    return "\n".join(f"{row:>{wide}}{gap}{line}" if chosen["numbered"] else line for row, line in enumerate(lines))
 
 
 def _wrong(what: str, allowed: str) -> AttnscopeError:

@@ -1,0 +1,144 @@
+"""Differences paired by prompt, thousands at once: how large, how sure, and how many of them chance would make.
+
+The prompt is the unit. For each column (a head, a class, a layer) of differences within prompts: the mean with a
+bootstrap interval (percentiles, widened for few prompts), the p of a sign-flip permutation test, the effect size in
+standard deviations, and over all columns the false discovery rate of Benjamini and Hochberg.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+from scipy.special import ndtr
+
+Numbers = NDArray[np.float64]
+
+CONFIDENCE = 0.95
+FALSE_DISCOVERIES = 0.05  # the rate up to which an effect is called one
+RESAMPLES = 2999
+FLIPS = 9999
+MOST_FLIPS = 1_000_000
+FEWEST = 6  # prompts: with five, no p can be below 0.05, and a bootstrap has little to draw from
+TOGETHER = 1024  # columns resampled at once
+
+
+@dataclass(frozen=True)
+class Effects:
+    """One number a column in each; NaN where there are too few prompts to tell."""
+
+    n: NDArray[np.int64]
+    mean: Numbers
+    low: Numbers
+    high: Numbers
+    size: Numbers
+    """The mean in standard deviations of the differences."""
+    p: Numbers
+    q: Numbers
+
+
+def effects(differences: Numbers, seed: int = 0) -> Effects:
+    """Of differences (prompts, columns); NaN where a prompt has no pair, which leaves it out of that column alone."""
+    columns = differences.shape[1]
+    found = {name: np.full(columns, np.nan) for name in ("mean", "low", "high", "size", "p")}
+    n = (~np.isnan(differences)).sum(0)
+    for there, which in _alike(~np.isnan(differences)):
+        values = differences[there][:, which]
+        if not len(values):
+            continue
+        found["mean"][which] = values.mean(0)
+        if len(values) > 1:
+            found["size"][which] = _size(values)
+        if len(values) >= FEWEST:
+            found["p"][which] = sign_flip_p(values, seed=seed)
+            found["low"][which], found["high"][which] = interval_of_mean(values, seed=seed)
+    q = np.full(columns, np.nan)
+    tested = ~np.isnan(found["p"])
+    if tested.any():
+        q[tested] = stats.false_discovery_control(found["p"][tested])
+    return Effects(n=n.astype(np.int64), q=q, **found)
+
+
+def interval_of_mean(
+    values: Numbers, *, seed: int = 0, resamples: int = RESAMPLES, widened: bool = True
+) -> tuple[Numbers, Numbers]:
+    """Ends of the bootstrap percentile interval of each column's mean.
+
+    A bootstrap of few prompts is too narrow: it knows their spread only, not that it is an estimate. Widened, it takes
+    the percentiles at which it would give the interval of Student for data that are normal.
+    """
+    n = len(values)
+    drawn = np.random.default_rng(seed).integers(0, n, (resamples, n))
+    weights = np.apply_along_axis(np.bincount, 1, drawn, minlength=n) / n
+    tail = (1 - CONFIDENCE) / 2
+    level = float(ndtr(math.sqrt(n / (n - 1)) * stats.t.ppf(tail, n - 1))) if widened else tail
+    ends = np.empty((2, values.shape[1]))
+    for start in range(0, values.shape[1], TOGETHER):
+        some = np.s_[start : start + TOGETHER]
+        ends[:, some] = np.quantile(weights @ values[:, some], [level, 1 - level], axis=0)
+    mean, same = values.mean(0), np.ptp(values, axis=0) == 0
+    return np.where(same, mean, ends[0]), np.where(same, mean, ends[1])
+
+
+def sign_flip_p(values: Numbers, *, seed: int = 0, flips: int = FLIPS) -> Numbers:
+    """Two-sided p of each column's mean if every prompt's difference were as likely the other way round.
+
+    Exact where all sign patterns can be counted. Otherwise random ones, and for the few columns that none of them
+    reached so many more that a discovery among all columns can be told.
+    """
+    n, columns = values.shape
+    if 2**n <= flips:
+        exact: Numbers = _reached(values, _all_signs(n)) / 2**n
+        return exact
+    chance = np.random.default_rng(seed)
+    reached = _reached(values, _random_signs(chance, n, flips))
+    p: Numbers = (reached + 1) / (flips + 1)
+    rare = reached == 0
+    more = min(MOST_FLIPS, math.ceil(100 * columns / max(1, rare.sum())))
+    if rare.any() and more > flips:
+        if 2**n <= more:
+            p[rare] = _reached(values[:, rare], _all_signs(n)) / 2**n
+        else:
+            p[rare] = (_reached(values[:, rare], _random_signs(chance, n, more)) + 1) / (more + 1)
+    return p
+
+
+def _reached(values: Numbers, signs: Iterator[Numbers]) -> Numbers:
+    """How many sign patterns give a sum as far from zero as the one that was found."""
+    found = np.abs(values.sum(0)) - 1e-12 * np.abs(values).sum(0)
+    total = np.zeros(values.shape[1])
+    for some in signs:
+        for start in range(0, values.shape[1], TOGETHER):
+            part = np.s_[start : start + TOGETHER]
+            total[part] += (np.abs(some @ values[:, part]) >= found[part]).sum(0)
+    return total
+
+
+def _all_signs(n: int, together: int = 4096) -> Iterator[Numbers]:
+    for start in range(0, 2**n, together):
+        numbers = np.arange(start, min(start + together, 2**n))[:, None]
+        yield 1 - 2 * ((numbers >> np.arange(n)) & 1).astype(np.float64)
+
+
+def _random_signs(chance: np.random.Generator, n: int, count: int, together: int = 4096) -> Iterator[Numbers]:
+    for start in range(0, count, together):
+        rows = min(together, count - start)
+        bits = np.unpackbits(np.frombuffer(chance.bytes(rows * math.ceil(n / 8)), np.uint8).reshape(rows, -1), axis=1)
+        yield 1 - 2 * bits[:, :n].astype(np.float64)
+
+
+def _size(values: Numbers) -> Numbers:
+    spread, mean = values.std(0, ddof=1), values.mean(0)
+    found: Numbers = np.divide(mean, spread, out=np.where(mean == 0, 0.0, np.nan), where=np.ptp(values, axis=0) > 0)
+    return found
+
+
+def _alike(there: NDArray[np.bool_]) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.int64]]]:
+    """Columns that the same prompts have, together."""
+    patterns, which = np.unique(there, axis=1, return_inverse=True)
+    for number in range(patterns.shape[1]):
+        yield patterns[:, number], np.flatnonzero(which.ravel() == number)

@@ -1,0 +1,88 @@
+"""Heads in the order of an effect, and how far that order can be trusted.
+
+A head shown because it stands out is a choice; a rank among all heads says how much of one. The reliability of the
+order is split-half: prompts are cut in two at random many times, heads are ranked in both halves, and the ranks'
+correlation (Spearman) is carried over to all prompts (Spearman-Brown).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from attnscope.analysis.gazes import Heads, paired
+from attnscope.analysis.run import Run
+from attnscope.analysis.spread import mean_of_seen
+
+SPLITS = 100
+FEWEST = 4  # prompts that can be cut in two
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Heads by (layer, head). A head without any effect has no rank; heads with the same effect share one."""
+
+    effect: dict[tuple[int, int], float]
+    rank: dict[tuple[int, int], int]
+    reliability: float | None
+    """Between 0 (chance) and 1, of the heads with a rank; None with fewer than four prompts or three such heads."""
+
+    @property
+    def of(self) -> int:
+        return len(self.effect)
+
+    def top(self, count: int) -> list[tuple[int, int]]:
+        """The first so many heads."""
+        return sorted(self.rank, key=lambda place: (self.rank[place], place))[:count]
+
+
+def ranking(values: NDArray[np.float64], layers: Sequence[int], heads: Sequence[int], seed: int = 0) -> Ranking:
+    """Of an effect by prompt, (prompts, layers, heads), larger first."""
+    if not len(values):
+        return Ranking({}, {}, None)
+    effect = np.nan_to_num(mean_of_seen(values, 0))
+    places = [(layer, head) for layer in layers for head in heads]
+    ranks = stats.rankdata(-effect.ravel(), method="min").astype(int)
+    return Ranking(
+        dict(zip(places, effect.ravel().tolist(), strict=True)),
+        {place: int(rank) for place, rank, has in zip(places, ranks, effect.ravel() != 0, strict=True) if has},
+        _reliability(values.reshape(len(values), -1)[:, (effect != 0).ravel()], seed),
+    )
+
+
+def _reliability(values: NDArray[np.float64], seed: int) -> float | None:
+    values = values[:, ~np.isnan(values).any(0)]
+    prompts, heads = values.shape
+    if prompts < FEWEST or heads < 3 or not np.ptp(values.mean(0)):
+        return None
+    chance = np.random.default_rng(seed)
+    halves = np.zeros((2, SPLITS, prompts))
+    for split in range(SPLITS):
+        order = chance.permutation(prompts)
+        for half, some in enumerate((order[: prompts // 2], order[prompts // 2 :])):
+            halves[half, split, some] = 1 / len(some)
+    first, second = (stats.rankdata(each @ values, axis=1) for each in halves)
+    first, second = (each - each.mean(1, keepdims=True) for each in (first, second))
+    lengths = np.sqrt((first**2).sum(1) * (second**2).sum(1))
+    both = np.divide((first * second).sum(1), lengths, out=np.zeros(SPLITS), where=lengths > 0)
+    middle = max(0.0, float(both.mean()))
+    return 2 * middle / (1 + middle)
+
+
+def distances(run: Run, chosen: Heads, one: str, two: str) -> NDArray[np.float64]:
+    """(prompts, layers, heads): the mean distance between two conditions over the tokens they share."""
+    found = list(_distances(run, chosen, one, two))
+    return np.stack(found) if found else np.zeros((0, len(chosen.layers), len(chosen.heads)))
+
+
+def _distances(run: Run, chosen: Heads, one: str, two: str) -> Iterator[NDArray[np.float64]]:
+    for first, second in paired(run, chosen, one, two):
+        shared, mine, others = np.intersect1d(first.base, second.base, return_indices=True)
+        known = shared >= 0
+        with np.errstate(invalid="ignore"):
+            apart = np.abs(first.attention[..., mine[known]] - second.attention[..., others[known]])
+        yield mean_of_seen(apart, -1)

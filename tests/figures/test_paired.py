@@ -1,0 +1,122 @@
+"""Differences shown in figures are those within prompts, with how sure they are; what may be chance is said to be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import yaml
+
+from attnscope.analysis.effects import effects
+from attnscope.analysis.run import Run
+from attnscope.errors import AttnscopeError
+from attnscope.figures.kind import Look
+from attnscope.figures.write import draw_tables
+from attnscope.report.write import report_run
+from attnscope.studies import run_study
+from tests.runs.conftest import save_tiny
+
+LOOK = Look(title="T", y="share", caption="C.")
+FIGURES: list[dict[str, Any]] = [
+    {"name": "mass", "kind": "bars", "classes": ["hash", "blank"], "queries": "last"},
+    {"name": "map", "kind": "heatmap", "measure": ["hash", "blank"], "difference": ["one", "two"], "queries": "last"},
+]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    home = tmp_path_factory.mktemp("paired")
+    models = [{"label": name, "source": str(save_tiny(home / name, seed))} for seed, name in enumerate(("one", "two"))]
+    items = [{"text": "# " * (number % 5 + 1) + "and " * (number % 3) + "more"} for number in range(8)]
+    told = {
+        "models": models,
+        "prompts": {"items": items, "plain": "{text}"},
+        "classes": {"hash": "#", "blank": "re:\\s", "both": "re:[#\\s]"},
+        "measure": {"queries": ["last", "all"]},
+        "figures": FIGURES,
+    }
+    (home / "study.yaml").write_text(yaml.safe_dump(told, sort_keys=False), encoding="utf-8")
+    return run_study(str(home / "study.yaml"), home / "run")
+
+
+def by_prompt(run: Run, model: str) -> pl.DataFrame:
+    """prompt, layer, head, mass on both classes."""
+    rows = run.table("mass").filter(
+        pl.col("model") == model, pl.col("queries") == "last", pl.col("token_class").is_in(["hash", "blank"])
+    )
+    return rows.group_by("prompt", "layer", "head").agg(pl.col("mass").sum()).sort("prompt", "layer", "head").collect()
+
+
+def test_a_bar_is_compared_with_its_groups_first_within_prompts(run: Run) -> None:
+    bars = pl.read_csv(run.path / "figures" / "mass.csv")
+    means = [by_prompt(run, model).group_by("prompt", "layer").agg(pl.col("mass").mean()) for model in run.models]
+    both = means[0].join(means[1], on=["prompt", "layer"]).sort("prompt", "layer")
+    apart = (both["mass_right"] - both["mass"]).to_numpy().reshape(8, 2)
+    want = effects(apart, seed=run.study.seed)
+    second = bars.filter(pl.col("bar") == "two").unique("group", maintain_order=True)
+    assert second["against"].to_list() == ["one", "one"]
+    assert second["pairs"].to_list() == [8, 8]
+    for column, numbers in (("difference", want.mean), ("difference_low", want.low), ("q", want.q)):
+        assert second[column].to_list() == pytest.approx(numbers.tolist())
+    assert bars.filter(pl.col("bar") == "one")["difference"].null_count() == 4
+    told = (run.path / "figures" / "mass.md").read_text(encoding="utf-8")
+    assert f"Layer 0: two less one, within 8 prompts, is {want.mean[0]:.4f}" in told
+
+
+def test_a_map_of_a_change_grays_what_may_be_chance_and_counts_what_is_not(run: Run) -> None:
+    change = pl.read_csv(run.path / "figures" / "map.csv")
+    apart = (by_prompt(run, "two")["mass"] - by_prompt(run, "one")["mass"]).to_numpy().reshape(8, 8)
+    want = effects(apart, seed=run.study.seed)
+    assert change["value"].to_list() == pytest.approx(want.mean.tolist())
+    assert change["q"].to_list() == pytest.approx(want.q.tolist())
+    sure = int((want.q < 0.05).sum())
+    told = (run.path / "figures" / "map.md").read_text(encoding="utf-8")
+    assert f"{sure} of 8 heads change by more than chance would make" in told
+    picture = (run.path / "figures" / "map.svg").read_text(encoding="utf-8")
+    assert picture.count("#bdbdbd") == 8 - sure
+
+
+def test_a_class_that_others_left_nothing_is_told(run: Run) -> None:
+    assert run.empty_classes == ["both"]
+    made = report_run(run.path)
+    assert made.empty == ["both"]
+    assert "Classes without a token" in made.page.read_text(encoding="utf-8")
+
+
+def bars(difference: float | None, q: float | None, pairs: int | None = 9) -> str:
+    rows: list[dict[str, Any]] = [
+        {"group": "G", "bar": bar, "token_class": "c", "mass": mass, "total_low": mass - 0.1, "total_high": mass + 0.1}
+        for bar, mass in (("one", 0.4), ("two", 0.5))
+    ]
+    known = {"against": "one", "difference": difference, "q": q, "pairs": pairs}
+    rows[1] |= known | {"difference_low": None if q is None else 0.05, "difference_high": None if q is None else 0.15}
+    return draw_tables("bars", {"t": pl.DataFrame(rows, infer_schema_length=None)}, LOOK).reading
+
+
+def test_a_difference_is_told_with_its_interval_and_whether_it_may_be_chance() -> None:
+    sure = "G: two less one, within 9 prompts, is 0.1000 (0.0500 to 0.1500); q = 0.012."
+    assert sure in bars(0.1, 0.012)
+    assert "q < 0.0001." in bars(0.1, 0.00001)
+    assert "q = 0.2, so it may be chance." in bars(0.1, 0.2)
+    assert "is 0.1000; too few prompts to tell more." in bars(0.1, None)
+    assert "two less one, within prompts, is 0.1000" in bars(0.1, 0.01, pairs=None)
+    assert "two is above one, 0.5000 to 0.4000, by 0.1000" in bars(None, None)
+
+
+@pytest.mark.parametrize(
+    ("measure", "told"),
+    [(["hash", "star"], "no measure 'star'"), (["hash", "sink"], "sink can't be added"), ("hsh", "near: hash")],
+)
+def test_a_sum_that_makes_no_sense_is_refused(tmp_path: Path, measure: Any, told: str) -> None:
+    from attnscope.study.file import parse_study
+
+    text = {
+        "models": [{"label": "m", "source": "m"}],
+        "prompts": {"items": [{"text": "a"}], "plain": "{text}"},
+        "classes": {"hash": "#"},
+        "figures": [{"name": "f", "kind": "heatmap", "measure": measure}],
+    }
+    with pytest.raises(AttnscopeError, match=told):
+        parse_study(yaml.safe_dump(text), str(tmp_path / "study.yaml"))
