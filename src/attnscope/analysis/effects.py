@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.special import ndtr
 
+from attnscope.analysis.spread import CONFIDENCE
+
 Numbers = NDArray[np.float64]
 
-CONFIDENCE = 0.95
 FALSE_DISCOVERIES = 0.05  # the rate up to which an effect is called one
 RESAMPLES = 2999
 FLIPS = 9999
@@ -45,8 +46,8 @@ def effects(differences: Numbers, seed: int = 0) -> Effects:
     """Of differences (prompts, columns); NaN where a prompt has no pair, which leaves it out of that column alone."""
     columns = differences.shape[1]
     found = {name: np.full(columns, np.nan) for name in ("mean", "low", "high", "size", "p")}
-    n = (~np.isnan(differences)).sum(0)
-    for there, which in _alike(~np.isnan(differences)):
+    known = ~np.isnan(differences)
+    for there, which in _alike(known):
         values = differences[there][:, which]
         if not len(values):
             continue
@@ -60,7 +61,7 @@ def effects(differences: Numbers, seed: int = 0) -> Effects:
     tested = ~np.isnan(found["p"])
     if tested.any():
         q[tested] = stats.false_discovery_control(found["p"][tested])
-    return Effects(n=n.astype(np.int64), q=q, **found)
+    return Effects(n=known.sum(0).astype(np.int64), q=q, **found)
 
 
 def interval_of_mean(

@@ -35,10 +35,6 @@ class Ranking:
     def of(self) -> int:
         return len(self.effect)
 
-    def top(self, count: int) -> list[tuple[int, int]]:
-        """The first so many heads."""
-        return sorted(self.rank, key=lambda place: (self.rank[place], place))[:count]
-
 
 def ranking(values: NDArray[np.float64], layers: Sequence[int], heads: Sequence[int], seed: int = 0) -> Ranking:
     """Of an effect by prompt, (prompts, layers, heads), larger first."""
