@@ -14,6 +14,7 @@ from examples.blocks.card import write_card
 from examples.blocks.evaluation import Asked, Share, answers, ask, chance, names, shares
 from examples.blocks.puzzles import Puzzle, Stage, batches, encode, kind, stage_puzzles
 from examples.blocks.recipe import HELD_OUT, HELD_OUT_SEED, SETTINGS
+from examples.blocks.sweep import Tried, attempt, short
 from examples.blocks.training import CHECKPOINT, Settings, Training, answer_logits
 
 from attnscope.errors import AttnscopeError
@@ -202,3 +203,13 @@ def test_the_card_tells_what_was_asked(tmp_path: Path) -> None:
     told = (tmp_path / "README.md").read_text()
     assert "| all | 0.0% (0.0% to 27.8%, 0 of 10) | 100.0% (72.2% to 100.0%, 10 of 10) |" in told
     assert json.loads((tmp_path / "evaluation.json").read_text())["named"]["after"]["all"] == [10, 10]
+
+
+def test_a_sweep_tells_how_held_out_puzzles_fare_at_each_rate(model: str, tmp_path: Path) -> None:
+    def tried(rate: float) -> Tried:
+        settings = replace(short(rate, 30), rank=2, batch=2, warmup=2)
+        return attempt(load(model), settings, tmp_path / str(rate), 8, lambda _: None)
+
+    none, some = tried(1e-9), tried(0.05)
+    assert some.loss < none.loss
+    assert 0 <= none.tokens <= some.tokens <= 1
