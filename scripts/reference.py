@@ -143,6 +143,8 @@ def _run() -> Iterator[str]:
     yield "- `study.yaml`: the study file as it was written"
     yield "- `cells/`: each cell (model, condition, prompt) by the hash of what they depend on, batch by batch"
     yield "- `figures/NAME.{svg,png,pdf,vl.json,csv,md}`: the picture, its description, its numbers, its reading"
+    yield "- `comparisons/{heads,classes}.csv`, `comparisons.md`: what differs between conditions and models"
+    yield "- `evidence.md`: what shows that the numbers can be believed"
     yield "- `report.html`: everything on one page"
     for name, columns in TABLES.items():
         yield f"\n## {name}.parquet\n"

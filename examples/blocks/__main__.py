@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from attnscope.cli.main import speak
 from attnscope.errors import AttnscopeError
 from attnscope.models.load import Loaded, load
 from attnscope.study.sets import blocks
@@ -22,7 +23,7 @@ from .card import write_card
 from .evaluation import Asked, ask
 from .puzzles import Puzzle
 from .recipe import BASE, DECOY_COUNT, DECOYS, HELD_OUT, HELD_OUT_COUNT, HELD_OUT_SEED, SETTINGS
-from .training import Training
+from .training import CHECKPOINT, Training
 
 SHOWN = 25  # steps over which the loss and accuracy shown are averaged
 TOLD = 100  # steps between lines that stay
@@ -46,13 +47,12 @@ def main(
         after = _asked(console, "after training", tuned, puzzles)
         decoys = _asked(console, "with decoys", tuned, blocks.make(min(asked, DECOY_COUNT), HELD_OUT_SEED, DECOYS))
         write_card(out / "adapter", before, after, decoys, done)
-    except AttnscopeError as error:
-        complaints.print(str(error), style="red", markup=False)
-        raise typer.Exit(2) from error
     except KeyboardInterrupt:
-        complaints.print("stopped; the same command goes on from the last checkpoint")
+        there = (out / CHECKPOINT).is_file()
+        complaints.print(f"stopped; the same command {'goes on from the last checkpoint' if there else 'begins anew'}")
         raise typer.Exit(130) from None
     console.print((out / "adapter" / "README.md").read_text(encoding="utf-8"), markup=False, soft_wrap=True)
+    console.print(f"adapter and card: {out / 'adapter'}", markup=False, soft_wrap=True)
 
 
 def _made(out: Path) -> None:
@@ -74,10 +74,12 @@ def _loaded(adapter: Path | None = None) -> Loaded:
 def _before(console: Console, kept: Path, puzzles: Sequence[Puzzle]) -> list[Asked]:
     """What the untrained model answers; asked once and kept, with what was asked."""
     drawings = sha256("".join(puzzle["drawing"] for puzzle in puzzles).encode()).hexdigest()
-    if kept.is_file():
+    try:
         known: Mapping[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
         if known["drawings"] == drawings:
             return [Asked(**each) for each in known["answers"]]
+    except (OSError, ValueError, KeyError, TypeError):  # not there, or damaged: asked again
+        pass
     found = _asked(console, "before training", _loaded(), puzzles)
     part = kept.with_suffix(".part")
     part.write_text(json.dumps({"drawings": drawings, "answers": [asdict(each) for each in found]}), encoding="utf-8")
@@ -93,6 +95,8 @@ def _asked(console: Console, when: str, loaded: Loaded, puzzles: Sequence[Puzzle
 
 def _train(console: Console, out: Path, until: int | None) -> int:
     training = Training(_loaded(), SETTINGS, out)
+    if until is not None and training.done > until:
+        console.print(f"{training.done} steps are done already in {out}; --steps {until} changes nothing")
     with _bar(console) as bar:
         task = bar.add_task("training", total=until or SETTINGS.steps, completed=training.done, told="")
 
@@ -113,5 +117,8 @@ def _bar(console: Console) -> Progress:
     return Progress(*parts, TimeElapsedColumn(), TimeRemainingColumn(), console=console)
 
 
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+app.command()(main)
+
 if __name__ == "__main__":
-    typer.run(main)
+    speak(app, "examples.blocks")

@@ -21,7 +21,7 @@ _ABOUT = {
     "chosen": "Chosen among the possible moves (the worked answer with the largest probability, "
     "which favours short ones)",
 }
-_FRONT = "---\nlicense: apache-2.0\nlibrary_name: peft\n---\n\n# smollm2-135m-blocks\n"
+_FRONT = "---\nlicense: apache-2.0\nlibrary_name: peft\n---\n"
 
 
 def write_card(
@@ -47,9 +47,12 @@ def write_card(
     (folder / "evaluation.json").write_text(json.dumps(asked | found, indent=1) + "\n", encoding="utf-8")
     parts = [
         _FRONT,
+        "# smollm2-135m-blocks\n"
+        if steps == SETTINGS.steps
+        else f"# A trial of smollm2-135m-blocks: {steps:,} steps\n",
         *_head(steps),
         *(_table(what, before, after) for what in _ABOUT),
-        _filled(f"Of the first {small.of} alone, for a quick check: named {small}."),
+        *([_filled(f"Of the first {small.of} alone, for a quick check: named {small}.")] if len(after) > SMALL else []),
         _filled(
             "In training only shapes that are scaled down are made of blocks of two by two, so their start alone could "
             "give them away. Of puzzles whose shapes are made so too, but are translated or rotated, which training "
@@ -67,13 +70,14 @@ def write_card(
 def _head(steps: int) -> list[str]:
     made = SETTINGS
     versions = ", ".join(f"{name} {version(name)}" for name in _LIBRARIES)
-    stopped = "" if steps == made.steps else f" (stopped early: the stages below have {made.steps:,})"
+    early = f" (stopped early: the stages below, with their rates and passes, are of {made.steps:,} steps)"
+    stopped = "" if steps == made.steps else early
     bullets = (
         "Prompt: system message `Name the move.`, then the two drawings, rows numbered, cells apart by blanks. Answer: "
         "the rows and columns that the shape spans at the start and at the goal, then the move: "
         "`0-1,2-3 > 1-2,2-3: translate down 1`.",
         f"Data: generated, seeds {made.seed} and on. One in eight puzzles is held out by its hash, so training and "
-        "test share none. The puzzles of a stage all differ; it passes over them more than once.",
+        "test share none. The puzzles of a stage all differ; the table tells how often a whole stage passes over them.",
         f"Training: {steps:,} steps of {made.batch} puzzles{stopped}, loss on the answer's tokens only. AdamW (betas "
         f"{made.betas[0]:g} and {made.betas[1]:g}, no decay), gradients clipped at {made.clip:g}, rate {made.rate:g}: "
         f"rising over {made.warmup} steps, then falling along half a cosine to {made.floor:.0%}. Rank {made.rank}, "

@@ -11,6 +11,7 @@ import torch
 import typer
 from rich.console import Console
 
+from attnscope.cli.main import speak
 from attnscope.models.load import Loaded, load
 from attnscope.study.sets import blocks
 
@@ -71,5 +72,8 @@ def held_out(training: Training, examples: Sequence[Example], together: int = 16
     return float(torch.cat(losses).mean()), float(torch.cat(right).float().mean())
 
 
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+app.command()(main)
+
 if __name__ == "__main__":
-    typer.run(main)
+    speak(app, "examples.blocks.sweep")

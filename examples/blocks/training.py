@@ -23,6 +23,7 @@ from safetensors.torch import save_file
 
 from attnscope.errors import AttnscopeError
 from attnscope.models.bases import as_metadata, marks_of
+from attnscope.models.cache import let_read
 from attnscope.models.load import Loaded
 
 from .puzzles import Example, Stage, batches, encode, stage_puzzles
@@ -100,7 +101,9 @@ class Training:
         config.inference_mode = True
         config.save_pretrained(str(folder))
         tensors = {name: each.half().contiguous() for name, each in self._state().items()}
-        save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt", **self.marks})
+        weights = folder / "adapter_model.safetensors"
+        save_file(tensors, weights, metadata={"format": "pt", **self.marks})
+        let_read(weights)
 
     def _state(self) -> dict[str, torch.Tensor]:
         return dict(get_peft_model_state_dict(self.model, save_embedding_layers=False))  # else peft asks the Hub
@@ -139,6 +142,7 @@ class Training:
         path.parent.mkdir(parents=True, exist_ok=True)
         beside = path.with_suffix(".part")
         save_file(tensors | {"log": self.log}, beside, metadata=self._begun_with)
+        let_read(beside)
         os.replace(beside, path)
 
     def _resume(self, path: Path) -> None:

@@ -18,6 +18,7 @@ from attnscope.meter.reading import Reading
 from attnscope.models.load import Loaded
 from attnscope.models.load import load as load_model
 from attnscope.models.memory import free_memory
+from attnscope.models.precision import widen
 from attnscope.study.tokens import Token
 
 PROBE = "A short text to check the meter with: 3 + 4 = 7, two # and one * in a row.\nDone."
@@ -52,16 +53,26 @@ class Lens:
         chat: bool = False,
         rows: Mapping[str, Rows] | None = None,
         entropy: bool = False,
+        patterns: bool = False,
         beyond_context: bool = False,
     ) -> Reading:
         """What every key receives from the query groups, in the layers and heads asked for (all of them by default).
 
         queries: `last`, `all`, or names of groups whose positions `rows` gives. chat: put the text through the model's
-        chat template as a user message. beyond_context: measure a prompt longer than the model was made for.
+        chat template as a user message. entropy, patterns: measure these too. beyond_context: measure a prompt longer
+        than the model was made for.
         """
         each = None if rows is None else [rows]
         return self.measure_batch(
-            [text], queries, layers, heads, chat=chat, rows=each, entropy=entropy, beyond_context=beyond_context
+            [text],
+            queries,
+            layers,
+            heads,
+            chat=chat,
+            rows=each,
+            entropy=entropy,
+            patterns=patterns,
+            beyond_context=beyond_context,
         )[0]
 
     def measure_batch(
@@ -74,6 +85,7 @@ class Lens:
         chat: bool = False,
         rows: Sequence[Mapping[str, Rows]] | None = None,
         entropy: bool = False,
+        patterns: bool = False,
         beyond_context: bool = False,
     ) -> list[Reading]:
         """`measure` for several prompts in one forward; each gets the numbers it would get alone."""
@@ -95,6 +107,7 @@ class Lens:
             heads,
             rows=rows,
             entropy=entropy,
+            patterns=patterns,
             beyond_context=beyond_context,
         )
 
@@ -107,6 +120,7 @@ class Lens:
         *,
         rows: Mapping[str, Rows] | None = None,
         entropy: bool = False,
+        patterns: bool = False,
         beyond_context: bool = False,
     ) -> Reading:
         """`measure` for a prompt given as token ids; its text is the tokens' own, one after the other."""
@@ -114,7 +128,14 @@ class Lens:
         text, tokens = self.wording.spelled(ids)
         each = None if rows is None else [rows]
         return self.measure_prepared(
-            [(text, tokens)], queries, layers, heads, rows=each, entropy=entropy, beyond_context=beyond_context
+            [(text, tokens)],
+            queries,
+            layers,
+            heads,
+            rows=each,
+            entropy=entropy,
+            patterns=patterns,
+            beyond_context=beyond_context,
         )[0]
 
     def measure_prepared(
@@ -126,6 +147,7 @@ class Lens:
         *,
         rows: Sequence[Mapping[str, Rows]] | None = None,
         entropy: bool = False,
+        patterns: bool = False,
         beyond_context: bool = False,
     ) -> list[Reading]:
         """`measure_batch` for prompts that have their tokens already: each a text and its tokens."""
@@ -145,7 +167,7 @@ class Lens:
         parity = self.parity
         ids = [[token.id for token in each] for each in tokens]
         picked = self._heads(heads, chosen)
-        found = self._meter.read(ids, groups, chosen, parity=parity, rows=rows, entropy=entropy)
+        found = self._meter.read(ids, groups, chosen, parity=parity, rows=rows, entropy=entropy, patterns=patterns)
         return [
             Reading(
                 text=text,
@@ -158,6 +180,7 @@ class Lens:
                 seen=one.seen if one.seen.shape[1] == 1 else one.seen[:, picked],
                 entropy=None if one.entropy is None else one.entropy[:, picked],
                 evidence=self._evidence(parity, one.masks, one.received.sum(-1)),
+                patterns=None if one.patterns is None else one.patterns[:, picked],
             )
             for text, each, one in zip(texts, tokens, found, strict=True)
         ]
@@ -181,6 +204,14 @@ class Lens:
         self._refuse_if_check_too_long(tokens)
         ids = [token.id for token in self.tokenize(PROBE * (1 + tokens // 16))]
         return evidence_card(self._meter, self.parity, ids[:tokens], rounds=rounds)
+
+    def compared(self, ids: Sequence[int]) -> Parity:
+        """How a prompt's numbers compare with eager attention, which holds every layer's matrix: for short prompts."""
+        return self._meter.compared(ids)
+
+    def widen(self) -> str:
+        """Compute in a wider number format from now on, with the same weights; its name. Refused where it can't be."""
+        return widen(self.loaded)
 
     def answer(self, ids: Sequence[int], most: int) -> list[int]:
         """The tokens the model itself writes after a prompt, at most so many, always the likeliest next."""

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from attnscope.analysis.effects import FEWEST, FLIPS, effects, interval_of_mean, sign_flip_p
+from attnscope.analysis.effects import FEWEST, FLIPS, effects, interval_of_mean, sign_flip_p, unpaired_effects
 
 SIMULATIONS = 2000
 
@@ -86,7 +86,7 @@ def test_p_values_are_scipys_where_all_sign_patterns_are_counted_and_near_them_w
     assert sign_flip_p(values, flips=1999) == pytest.approx(exact, abs=4 * 0.5 / 1999**0.5)
 
 
-def test_q_is_scipys_and_statsmodels_benjamini_hochberg() -> None:
+def test_q_is_scipys_benjamini_hochberg_and_the_one_by_hand() -> None:
     found = effects(drawn("normal", (12, 50)) + 0.004)
     assert found.q == pytest.approx(stats.false_discovery_control(found.p))
     order = np.argsort(found.p)
@@ -133,3 +133,25 @@ def test_an_effect_turned_round_is_the_same_effect(n: int, columns: int, seed: i
     if n >= FEWEST:
         assert ((one.low <= one.mean) & (one.mean <= one.high)).all()
         assert one.low == pytest.approx(-two.high, rel=0.02, abs=1e-3 * scale)
+
+
+def test_without_pairs_the_interval_holds_the_true_difference_and_p_is_scipys() -> None:
+    chance = np.random.default_rng(11)
+    one, two = chance.exponential(1.0, (24, 2000)), chance.normal(1.5, 2.0, (30, 2000))
+    found = unpaired_effects(one, two)
+    covered = float(((found.low <= 0.5) & (found.high >= 0.5)).mean())
+    assert 0.93 <= covered <= 0.97
+    for column in range(5):
+        want = stats.permutation_test(
+            (two[:, column], one[:, column]),
+            lambda a, b, axis: a.mean(axis) - b.mean(axis),
+            vectorized=True,
+            n_resamples=9999,
+            rng=np.random.default_rng(1),
+        ).pvalue
+        assert found.p[column] == pytest.approx(want, abs=0.02)
+    nothing = unpaired_effects(chance.normal(size=(20, 2000)), chance.normal(size=(15, 2000)))
+    assert float((nothing.p < 0.05).mean()) <= 0.06
+    few = unpaired_effects(one[:4], two)
+    assert np.isnan(few.p).all()
+    assert few.mean == pytest.approx(two.mean(0) - one[:4].mean(0))

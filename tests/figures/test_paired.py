@@ -7,6 +7,8 @@ from typing import Any
 
 import polars as pl
 import pytest
+import torch
+import transformers
 import yaml
 
 from attnscope.analysis.effects import effects
@@ -28,7 +30,13 @@ FIGURES: list[dict[str, Any]] = [
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     home = tmp_path_factory.mktemp("paired")
-    models = [{"label": name, "source": str(save_tiny(home / name, seed))} for seed, name in enumerate(("one", "two"))]
+    one, two = save_tiny(home / "one", 0), save_tiny(home / "two", 0)
+    tuned = transformers.LlamaForCausalLM.from_pretrained(two)
+    torch.manual_seed(4)
+    for weight in tuned.parameters():
+        weight.data += 0.05 * torch.randn_like(weight)
+    tuned.save_pretrained(two)
+    models = [{"label": folder.name, "source": str(folder)} for folder in (one, two)]
     items = [{"text": "# " * (number % 5 + 1) + "and " * (number % 3) + "more"} for number in range(8)]
     told = {
         "models": models,

@@ -118,6 +118,7 @@ TABLES: dict[str, list[dict[str, Any]]] = {
     "lines": [{"panel": "P", "form": "full", "series": "s", "position": 0, "attention": 0.5}],
     "heatmap": [{"panel": "P", "layer": 0, "head": 0, "value": 0.5}],
     "strip": [{"panel": "P", "position": 0, "token": "a", "attention": 0.5}],
+    "parts": [{"panel": "P", "token_class": "c", "part": "change", "value": 0.5}],
 }
 
 

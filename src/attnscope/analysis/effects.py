@@ -57,11 +57,67 @@ def effects(differences: Numbers, seed: int = 0) -> Effects:
         if len(values) >= FEWEST:
             found["p"][which] = sign_flip_p(values, seed=seed)
             found["low"][which], found["high"][which] = interval_of_mean(values, seed=seed)
-    q = np.full(columns, np.nan)
-    tested = ~np.isnan(found["p"])
+    return Effects(n=known.sum(0).astype(np.int64), q=_discoveries(found["p"]), **found)
+
+
+def unpaired_effects(one: Numbers, two: Numbers, seed: int = 0) -> Effects:
+    """Of two sets of prompts (prompts, columns), second less first: the mean's difference, as `effects` has it.
+
+    The interval is of a bootstrap that draws from both sets; p is of a permutation test over which set a prompt is of;
+    the size is in pooled standard deviations; n is that of the smaller set. A column with a gap has too few prompts.
+    """
+    n = np.minimum((~np.isnan(one)).sum(0), (~np.isnan(two)).sum(0)).astype(np.int64)
+    columns = one.shape[1]
+    found = {name: np.full(columns, np.nan) for name in ("mean", "low", "high", "size", "p")}
+    whole = ~(np.isnan(one).any(0) | np.isnan(two).any(0))
+    first, second = one[:, whole], two[:, whole]
+    if len(one) and len(two) and whole.any():
+        found["mean"][whole] = second.mean(0) - first.mean(0)
+    fewest = min(len(one), len(two))
+    if fewest > 1 and whole.any():
+        freedom = len(one) + len(two) - 2
+        pooled = (first.var(0, ddof=1) * (len(one) - 1) + second.var(0, ddof=1) * (len(two) - 1)) / freedom
+        found["size"][whole] = _over_spread(found["mean"][whole], np.sqrt(pooled))
+    if fewest >= FEWEST and whole.any():
+        found["p"][whole] = _permutation_p(first, second, seed)
+        found["low"][whole], found["high"][whole] = _interval_of_difference(first, second, seed)
+    return Effects(n=n, q=_discoveries(found["p"]), **found)
+
+
+def _discoveries(p: Numbers) -> Numbers:
+    """Benjamini and Hochberg's rate of each; NaN where nothing was tested."""
+    q = np.full(len(p), np.nan)
+    tested = ~np.isnan(p)
     if tested.any():
-        q[tested] = stats.false_discovery_control(found["p"][tested])
-    return Effects(n=known.sum(0).astype(np.int64), q=q, **found)
+        q[tested] = stats.false_discovery_control(p[tested])
+    return q
+
+
+def _interval_of_difference(one: Numbers, two: Numbers, seed: int) -> tuple[Numbers, Numbers]:
+    chance = np.random.default_rng(seed)
+    weights = [_resamples(chance, len(each), RESAMPLES) for each in (one, two)]
+    level = _level(min(len(one), len(two)))
+    ends = np.empty((2, one.shape[1]))
+    for start in range(0, one.shape[1], TOGETHER):
+        some = np.s_[start : start + TOGETHER]
+        drawn = weights[1] @ two[:, some] - weights[0] @ one[:, some]
+        ends[:, some] = np.quantile(drawn, [level, 1 - level], axis=0)
+    return ends[0], ends[1]
+
+
+def _permutation_p(one: Numbers, two: Numbers, seed: int) -> Numbers:
+    """Two-sided p of the difference of means if every prompt were as likely of the other set."""
+    values = np.concatenate([one, two])
+    found = np.abs(two.mean(0) - one.mean(0)) - 1e-12 * np.abs(values).sum(0)
+    chance = np.random.default_rng(seed)
+    labels = np.concatenate([np.full(len(one), -1 / len(one)), np.full(len(two), 1 / len(two))])
+    drawn = chance.permuted(np.tile(labels, (FLIPS, 1)), axis=1)
+    reached = np.zeros(values.shape[1])
+    for start in range(0, values.shape[1], TOGETHER):
+        some = np.s_[start : start + TOGETHER]
+        reached[some] = (np.abs(drawn @ values[:, some]) >= found[some]).sum(0)
+    p: Numbers = (reached + 1) / (FLIPS + 1)
+    return p
 
 
 def interval_of_mean(
@@ -73,16 +129,26 @@ def interval_of_mean(
     the percentiles at which it would give the interval of Student for data that are normal.
     """
     n = len(values)
-    drawn = np.random.default_rng(seed).integers(0, n, (resamples, n))
-    weights = np.apply_along_axis(np.bincount, 1, drawn, minlength=n) / n
-    tail = (1 - CONFIDENCE) / 2
-    level = float(ndtr(math.sqrt(n / (n - 1)) * stats.t.ppf(tail, n - 1))) if widened else tail
+    weights = _resamples(np.random.default_rng(seed), n, resamples)
+    level = _level(n) if widened else (1 - CONFIDENCE) / 2
     ends = np.empty((2, values.shape[1]))
     for start in range(0, values.shape[1], TOGETHER):
         some = np.s_[start : start + TOGETHER]
         ends[:, some] = np.quantile(weights @ values[:, some], [level, 1 - level], axis=0)
     mean, same = values.mean(0), np.ptp(values, axis=0) == 0
     return np.where(same, mean, ends[0]), np.where(same, mean, ends[1])
+
+
+def _resamples(chance: np.random.Generator, n: int, count: int) -> Numbers:
+    """(count, n): how often each prompt is drawn, as a share."""
+    drawn = chance.integers(0, n, (count, n)) + n * np.arange(count)[:, None]
+    made: Numbers = np.bincount(drawn.ravel(), minlength=count * n).reshape(count, n) / n
+    return made
+
+
+def _level(n: int) -> float:
+    """The lower percentile at which a bootstrap of n normal values gives Student's interval."""
+    return float(ndtr(math.sqrt(n / (n - 1)) * stats.t.ppf((1 - CONFIDENCE) / 2, n - 1)))
 
 
 def sign_flip_p(values: Numbers, *, seed: int = 0, flips: int = FLIPS) -> Numbers:
@@ -133,8 +199,12 @@ def _random_signs(chance: np.random.Generator, n: int, count: int, together: int
 
 
 def _size(values: Numbers) -> Numbers:
-    spread, mean = values.std(0, ddof=1), values.mean(0)
-    found: Numbers = np.divide(mean, spread, out=np.where(mean == 0, 0.0, np.nan), where=np.ptp(values, axis=0) > 0)
+    return _over_spread(values.mean(0), np.where(np.ptp(values, axis=0) > 0, values.std(0, ddof=1), 0))
+
+
+def _over_spread(mean: Numbers, spread: Numbers) -> Numbers:
+    """NaN where there is a mean without any spread."""
+    found: Numbers = np.divide(mean, spread, out=np.where(mean == 0, 0.0, np.nan), where=spread > 0)
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,10 @@ from attnscope.analysis.run import Run
 _KEYS = ["model", "condition", "queries", "prompt", "layer", "head", "view"]
 
 
+def _nothing() -> NDArray[np.float64]:
+    return np.zeros(0)
+
+
 @dataclass(frozen=True)
 class Heads:
     """Some heads of one model, seen through one query group. over: the queries that can see a key, or all."""
@@ -26,6 +30,8 @@ class Heads:
     layers: Sequence[int]
     heads: Sequence[int]
     over: str = "visible"
+    outlook: bool = False
+    """Also what the queries see: `uniform` and `seen` of each gaze."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +45,16 @@ class Gaze:
     base: NDArray[np.int64]
     """The same token in the base prompt, or -1."""
     inserted: NDArray[np.bool_]
+    uniform: NDArray[np.float64] = field(default_factory=_nothing)
+    """(layers, heads, keys), if asked for: what a gaze at all visible keys alike would give."""
+    seen: NDArray[np.float64] = field(default_factory=_nothing)
+    """(layers, heads, keys), if asked for: the share of queries that see each key."""
 
 
 def gazes(run: Run, chosen: Heads, condition: str, prompt: int | None = None) -> Iterator[Gaze]:
     """In the order of prompts; all of them, or one."""
-    seen = _seen(run, chosen, condition)
+    wanted = ["seen"] if chosen.over == "visible" or chosen.outlook else []
+    views = _views(run, chosen, condition, [*wanted, *(["uniform"] if chosen.outlook else [])])
     tokens = _tokens(run, chosen.model, condition)
     held: dict[int, tuple[NDArray[np.float64], int]] = {}
     for numbers, rows in _received(run, chosen, condition, prompt):
@@ -53,19 +64,23 @@ def gazes(run: Run, chosen: Heads, condition: str, prompt: int | None = None) ->
             part = rows.slice(start, end - start).flatten().to_numpy().reshape(end - start, -1)
             whole, missing = held.pop(place, (None, len(chosen.layers) * len(chosen.heads)))
             if whole is None:
-                whole = np.full((len(chosen.layers), len(chosen.heads), part.shape[1]), np.nan)
-            layers, heads, views = (numbers[name][start:end].tolist() for name in ("layer", "head", "view"))
-            for row, layer, head, view in zip(part, layers, heads, views, strict=True):
+                shape = (len(chosen.layers), len(chosen.heads), part.shape[1])
+                whole = np.full((3 if chosen.outlook else 1, *shape), np.nan)
+            layers, heads, numbered = (numbers[name][start:end].tolist() for name in ("layer", "head", "view"))
+            for row, layer, head, view in zip(part, layers, heads, numbered, strict=True):
+                at = chosen.layers.index(layer), chosen.heads.index(head)
+                seen = _view(views, "seen", place, view, head)
                 values = row.astype(np.float64)
-                share = seen.get((place, view, head), seen.get((place, view, -1)))
-                if share is not None:
-                    values = np.divide(values, share, out=np.full_like(values, np.nan), where=share > 0)
-                whole[chosen.layers.index(layer), chosen.heads.index(head)] = values
+                if chosen.over == "visible":
+                    values = np.divide(values, seen, out=np.full_like(values, np.nan), where=seen > 0)
+                whole[0][at] = values
+                if chosen.outlook:
+                    whole[1][at], whole[2][at] = _view(views, "uniform", place, view, head), seen
             missing -= end - start
             if missing:
                 held[place] = (whole, missing)
             else:
-                yield Gaze(condition, place, whole, *tokens[place])
+                yield Gaze(condition, place, whole[0], *tokens[place], *whole[1:])
 
 
 def _received(
@@ -103,17 +118,30 @@ def paired(run: Run, chosen: Heads, one: str, two: str) -> Iterator[tuple[Gaze, 
             yield gaze, other
 
 
-def _seen(run: Run, chosen: Heads, condition: str) -> dict[tuple[int, int, int], NDArray[np.float64]]:
-    """(prompt, view, head or -1) -> the share of queries that see each key; empty where all queries count."""
-    if chosen.over != "visible":
+Views = dict[str, dict[tuple[int, int, int], NDArray[np.float64]]]
+
+
+def _view(views: Views, column: str, prompt: int, view: int, head: int) -> NDArray[np.float64]:
+    held = views.get(column, {})
+    found = held.get((prompt, view, head))
+    return held.get((prompt, view, -1), _nothing()) if found is None else found
+
+
+def _views(run: Run, chosen: Heads, condition: str, columns: Sequence[str]) -> Views:
+    """By column: (prompt, view, head or -1) -> one number a key."""
+    if not columns:
         return {}
     rows = (
         run.table("views")
         .filter(pl.col("model") == chosen.model, pl.col("queries") == chosen.queries, pl.col("condition") == condition)
-        .select("prompt", "view", pl.col("head").fill_null(-1), "seen")
+        .select("prompt", "view", pl.col("head").fill_null(-1), *columns)
         .collect()
     )
-    return {(prompt, view, head): seen.to_numpy().astype(np.float64) for prompt, view, head, seen in _rows(rows)}
+    keys = list(zip(rows["prompt"], rows["view"], rows["head"], strict=True))
+    return {
+        name: {key: each.to_numpy().astype(np.float64) for key, each in zip(keys, rows[name], strict=True)}
+        for name in columns
+    }
 
 
 def _tokens(run: Run, model: str, condition: str) -> dict[int, tuple[NDArray[np.int64], NDArray[np.bool_]]]:

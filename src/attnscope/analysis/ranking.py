@@ -35,6 +35,15 @@ class Ranking:
     def of(self) -> int:
         return len(self.effect)
 
+    @property
+    def typical(self) -> float:
+        """The median effect."""
+        return float(np.median(list(self.effect.values())))
+
+    def top(self, count: int) -> list[tuple[int, int]]:
+        """The heads of the largest effect, by (layer, head)."""
+        return sorted(self.rank, key=lambda place: (self.rank[place], place))[:count]
+
 
 def ranking(values: NDArray[np.float64], layers: Sequence[int], heads: Sequence[int], seed: int = 0) -> Ranking:
     """Of an effect by prompt, (prompts, layers, heads), larger first."""
@@ -46,11 +55,12 @@ def ranking(values: NDArray[np.float64], layers: Sequence[int], heads: Sequence[
     return Ranking(
         dict(zip(places, effect.ravel().tolist(), strict=True)),
         {place: int(rank) for place, rank, has in zip(places, ranks, effect.ravel() != 0, strict=True) if has},
-        _reliability(values.reshape(len(values), -1)[:, (effect != 0).ravel()], seed),
+        reliability(values.reshape(len(values), -1)[:, (effect != 0).ravel()], seed),
     )
 
 
-def _reliability(values: NDArray[np.float64], seed: int) -> float | None:
+def reliability(values: NDArray[np.float64], seed: int) -> float | None:
+    """Of the order of heads by the size of their mean over prompts, whatever its sign; (prompts, heads)."""
     values = values[:, ~np.isnan(values).any(0)]
     prompts, heads = values.shape
     if prompts < FEWEST or heads < 3 or not np.ptp(values.mean(0)):
@@ -61,7 +71,7 @@ def _reliability(values: NDArray[np.float64], seed: int) -> float | None:
         order = chance.permutation(prompts)
         for half, some in enumerate((order[: prompts // 2], order[prompts // 2 :])):
             halves[half, split, some] = 1 / len(some)
-    first, second = (stats.rankdata(each @ values, axis=1) for each in halves)
+    first, second = (stats.rankdata(np.abs(each @ values), axis=1) for each in halves)
     first, second = (each - each.mean(1, keepdims=True) for each in (first, second))
     lengths = np.sqrt((first**2).sum(1) * (second**2).sum(1))
     both = np.divide((first * second).sum(1), lengths, out=np.zeros(SPLITS), where=lengths > 0)

@@ -7,7 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from attnscope.errors import AttnscopeError
 from attnscope.study.classes import OTHER
@@ -88,6 +90,11 @@ class Run:
     def heads(self, model: str) -> list[int]:
         found: list[int] = self.manifest["models"][model]["heads"]
         return found
+
+    def noise(self, model: str, queries: str) -> NDArray[np.float64] | None:
+        """(layers, heads): how far rounding moves a head's attention on these prompts; None if it was not measured."""
+        found = self.manifest["models"][model].get("sample", {}).get("noise", {}).get("moved")
+        return None if found is None or queries not in found else np.asarray(found[queries], dtype=np.float64)
 
     def depth(self, model: str) -> int:
         """How many layers the model has, measured or not."""

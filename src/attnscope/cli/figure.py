@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def figure(
-    kind: Annotated[str, typer.Argument(help="bars, lines, heatmap or strip.")],
+    kind: Annotated[str, typer.Argument(help="bars, lines, heatmap, strip or parts.")],
     tables: Annotated[
         list[str],
         typer.Argument(

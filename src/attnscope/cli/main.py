@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
-from attnscope.cli import audit, check, figure, measure, models, run
+from attnscope.cli import audit, check, compare, figure, measure, models, run
 from attnscope.errors import AttnscopeError
 
 UsageError: Any = typer.BadParameter.__base__  # typer has it, but under no public name of its own
@@ -28,6 +28,7 @@ app.command("models")(models.models)
 app.command("run")(run.run)
 app.command("tokens")(audit.tokens)
 app.command("report")(run.report)
+app.command("compare")(compare.compare)
 app.command("figure")(figure.figure)
 app.command("new")(run.new)
 
@@ -44,18 +45,23 @@ def _start(
 
 
 def main() -> None:
+    """The command `attnscope`."""
+    speak(app, "attnscope")
+
+
+def speak(commands: typer.Typer, name: str) -> NoReturn:
     """Run a command, and tell what went wrong in one line."""
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     try:
-        code = typer.main.get_command(app).main(standalone_mode=False)
+        code = typer.main.get_command(commands).main(standalone_mode=False)
         sys.stdout.flush()
     except AttnscopeError as error:
-        code = _complain(str(error))
+        code = _complain(name, str(error))
     except (typer.Abort, KeyboardInterrupt):
-        code = _complain("stopped", 130)
+        code = _complain(name, "stopped", 130)
     except UsageError as error:
-        code = _complain(_usage(error))
+        code = _complain(name, _usage(error))
     except BrokenPipeError:  # whoever reads has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
@@ -71,6 +77,6 @@ def _usage(error: Any) -> str:
     return f"{what} ({verb}): {near}; run '{verb} --help'"
 
 
-def _complain(line: str, code: int = 2) -> int:
-    print(f"attnscope: {line}", file=sys.stderr)  # noqa: T201
+def _complain(name: str, line: str, code: int = 2) -> int:
+    print(f"{name}: {line}", file=sys.stderr)  # noqa: T201
     return code

@@ -60,16 +60,19 @@ def layers(run: Run, part: FigurePart, model: str) -> list[int]:
 
 def heads(run: Run, part: FigurePart, model: str) -> list[int]:
     measured = run.heads(model)
-    if part.heads == "all":
+    if isinstance(part.heads, str):
         return measured
     return _measured("head", [head - part.number_from for head in part.heads], measured, model, part)
 
 
 def heads_words(run: Run, part: FigurePart) -> str:
     """Which heads a mean is over."""
-    if part.heads == "all" and run.study.measure.heads == "all":
+    if not isinstance(part.heads, str):
+        numbers = part.heads
+    elif run.study.measure.heads == "all":
         return "all heads"
-    numbers = part.heads if part.heads != "all" else [head + part.number_from for head in run.study.measure.heads]  # type: ignore[operator]
+    else:
+        numbers = [head + part.number_from for head in run.study.measure.heads]
     return f"head{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
 
 
@@ -103,11 +106,11 @@ def class_label(run: Run, name: str) -> str:
 
 
 def condition_colours(run: Run, names: Sequence[str]) -> dict[str, str]:
-    """By label."""
-    return {
-        condition_label(run, name): run.study.condition(name).colour or LINES[place % len(LINES)]
-        for place, name in enumerate(names)
-    }
+    """By label; those without a colour get one that no other was given."""
+    given = {name: run.study.condition(name).colour for name in names}
+    free = [colour for colour in LINES if colour not in given.values()] or list(LINES)
+    left = iter(free * len(names))
+    return {condition_label(run, name): given[name] or next(left) for name in names}
 
 
 def colours_of(made: pl.DataFrame, column: str, palette: Sequence[str]) -> dict[str, str]:

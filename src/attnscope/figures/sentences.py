@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
@@ -18,6 +20,12 @@ def with_interval(value: float, low: float | None, high: float | None) -> str:
 def rate(q: float) -> str:
     """A false discovery rate, as far as it is worth telling."""
     return f"q = {q:.2g}" if q >= 1e-4 else "q < 0.0001"
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Lines of at most so many characters; `q < 0.05` and the like stay together."""
+    held = re.sub(r"\b([npq]) (=|<|>=) (?=\S)", "\\1\u00a0\\2\u00a0", text)
+    return [line.replace("\u00a0", " ") for line in textwrap.wrap(held, width)]
 
 
 def counted(number: float, what: str) -> str:

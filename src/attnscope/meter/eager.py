@@ -19,7 +19,10 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from attnscope.meter.interface import hooks_kept, implementation
+from attnscope.meter.patterns import Pairs
 from attnscope.meter.recorder import EnoughError, Recorder
+from attnscope.meter.walk import pair_sums
+from attnscope.study.patterns import PATTERNS
 
 
 @dataclass(frozen=True)
@@ -115,8 +118,25 @@ class _Taker:
             share = weights / weights.sum(-1, keepdim=True).clamp(min=1e-30)
             entropy = -torch.xlogy(share, share).sum(-1)  # (B, H, Sq)
             recorder.entropies[layer] = entropy @ shares.transpose(1, 2)
+        if recorder.pairs is not None:
+            recorder.patterns[layer] = _patterns(weights, visible, shares, recorder.pairs)
         if recorder.stop and layer == max(recorder.layers):
             raise EnoughError
+
+
+def _patterns(weights: Tensor, visible: Tensor, shares: Tensor, pairs: list[Pairs]) -> Tensor:
+    """As the recorder keeps them."""
+    batch, heads = weights.shape[:2]
+    found = weights.new_zeros(batch, heads, len(PATTERNS), shares.shape[1], 3)
+    seen = visible.to(weights.dtype).expand(batch, -1, -1, -1)  # (B, heads or 1, rows, keys)
+    for prompt, each in enumerate(pairs):
+        held = each.to(weights.device)
+        given, share = (held.queries, held.keys, held.patterns), shares[prompt].t()
+        found[prompt, ..., 0] = pair_sums(weights[prompt], given, len(PATTERNS), 0, 0) @ share
+        sums = pair_sums(seen[prompt], given, len(PATTERNS), 0, 0)
+        found[prompt, ..., 1] = (sums / seen[prompt].sum(-1).clamp(min=1)[:, None]) @ share
+        found[prompt, ..., 2] = (sums > 0).to(share.dtype) @ share
+    return found
 
 
 def _window(model: PreTrainedModel, layer: int) -> int | None:

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from attnscope.meter.eager import EagerModules, recorded_eagerly
 from attnscope.meter.interface import opened
+from attnscope.meter.patterns import Pairs
 from attnscope.meter.recorder import EnoughError, Recorder
 
 Way = Literal["interface", "eager, one layer at a time"]
@@ -29,6 +30,7 @@ class Measurement:
     uniform: dict[int, Tensor]  # each (batch, heads or 1, m, keys): what a gaze at all visible keys alike would give
     seen: dict[int, Tensor]  # the same shape: the share of each group's queries that see the key
     logits: Tensor | None
+    patterns: dict[int, Tensor]  # each (batch, heads, patterns, m, 3), see Recorder; empty unless asked for
 
 
 def measure_forward(
@@ -42,16 +44,24 @@ def measure_forward(
     lengths: list[int] | None = None,
     block: int | None = None,
     eager: EagerModules | None = None,
+    pairs: list[Pairs] | None = None,
 ) -> Measurement:
     """Run `model(**inputs)` and read the layers. weights (batch, groups, queries), see groups.row_weights.
 
     logits: also run the model to its end and its head. lengths: the batch is padded on the right, the model is causal
     and no mask is given. block: rows to a block, for tests. eager: the modules to read from, for a model that doesn't
-    follow transformers' attention interface.
+    follow transformers' attention interface. pairs: of each prompt, to sum patterns over.
     """
     stop = not logits and not getattr(model, "hf_device_map", None)  # dispatched models clean up after each layer
     recorder = Recorder(
-        weights, set(layers), entropy=entropy, stop=stop, lengths=lengths, block=block, real=_real_keys(inputs)
+        weights,
+        set(layers),
+        entropy=entropy,
+        stop=stop,
+        lengths=lengths,
+        block=block,
+        real=_real_keys(inputs),
+        pairs=pairs,
     )
     runner = model if logits else model.base_model
     way = opened(model, recorder) if eager is None else recorded_eagerly(model, recorder, eager)
@@ -70,6 +80,7 @@ def measure_forward(
         uniform=recorder.uniform,
         seen=recorder.seen,
         logits=found,
+        patterns=recorder.patterns,
     )
 
 

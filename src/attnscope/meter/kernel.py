@@ -15,9 +15,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from attnscope.meter.patterns import Pairs
 from attnscope.meter.visibility import Edge, Plan
 from attnscope.meter.walk import compiled
 from attnscope.meter.workers import crew_size, fair_shares, held, run_workers
+from attnscope.study.patterns import PATTERNS
 
 SAFE_SCORE = 60.0  # exp(60) times a million keys times a large value is still far inside float32
 
@@ -32,6 +34,7 @@ class Gaze:
     received: Tensor  # (batch, heads, m, keys)
     output: Tensor | None  # (batch, queries, heads, value width), the layout transformers wants
     entropy: Tensor | None  # (batch, heads, m), nats
+    patterns: Tensor | None  # (batch, heads, patterns, m)
 
 
 @torch.no_grad()
@@ -47,11 +50,12 @@ def attend(
     sinks: Tensor | None = None,
     bias: Tensor | None = None,
     entropy: bool = False,
+    pairs: Sequence[Pairs] = (),
 ) -> Gaze:
     """Query (B, H, Sq, D), key (B, Hkv, Sk, D), value (B, Hkv, Sk, Dv) or None for no output; one plan a prompt.
 
     weights (B, m, Sq): each group's share of each row. sinks (H,): a logit in every row whose weight no key gets.
-    bias (B or 1, H or 1, Sq, Sk): added to the scores, after the softcap.
+    bias (B or 1, H or 1, Sq, Sk): added to the scores, after the softcap. pairs: of each prompt, to sum patterns over.
     """
     batch, heads, rows, width = query.shape
     kv_heads, keys = key.shape[1:3]
@@ -65,6 +69,8 @@ def attend(
     counts = (len(shares), batch, kv_heads, group, weights.shape[1])
     received = torch.zeros(*counts, keys, dtype=dtype, device=device)
     entropies = torch.zeros(counts, dtype=dtype, device=device) if entropy else None
+    patterns = torch.zeros(*counts[:-1], len(PATTERNS), counts[-1], dtype=dtype, device=device) if pairs else None
+    given_pairs = [(each.queries, each.keys, each.patterns) for each in pairs]
     depth = 0 if value is None else value.shape[-1]
     output = None if value is None else _blank_output(query, kv_heads, depth, plans)
     parts = 1 if workers else _parts(kv_heads, rows, device)
@@ -88,13 +94,16 @@ def attend(
         with torch.inference_mode(inference), torch.no_grad():  # modes are a thread's own
             scratch = [held(size, place, dtype, device) for place, size in enumerate(sizes)]
             found = None if entropies is None else entropies[worker]
-            compiled()(*given, [tasks[task] for task in shares[worker]], scratch, received[worker], output, found)
+            sums = None if patterns is None else patterns[worker]
+            mine = [tasks[task] for task in shares[worker]]
+            compiled()(*given, mine, scratch, received[worker], output, found, given_pairs, sums)
 
     run_workers(work, workers)
     return Gaze(
         received=received.sum(0).flatten(1, 2),
         output=None if output is None else output.flatten(2, 3),
         entropy=None if entropies is None else entropies.sum(0).flatten(1, 2),
+        patterns=None if patterns is None else patterns.sum(0).flatten(1, 2),
     )
 
 

@@ -18,11 +18,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from attnscope.errors import AttnscopeError, NoRoomError
-from attnscope.meter.eager import EagerModules
 from attnscope.meter.forward import Measurement, input_device, measure_forward
 from attnscope.meter.groups import Rows, row_weights
 from attnscope.meter.interface import length_matters
 from attnscope.meter.parity import Parity, prove
+from attnscope.meter.patterns import pairs_of
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,17 @@ class Found:
     seen: NDArray[np.float32]  # the same shape: the share of each group's queries that see the key
     entropy: NDArray[np.float32] | None  # (layers, heads, m), nats
     masks: dict[int, str]
+    patterns: NDArray[np.float32] | None = None  # (layers, heads, patterns, m, 3), see Recorder
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What is read of a batch."""
+
+    queries: list[str]
+    layers: list[int]
+    entropy: bool = False
+    patterns: bool = False
 
 
 class Meter:
@@ -57,6 +68,10 @@ class Meter:
             self._parity = prove(self.model, self.name, self.readable, probe)
         return self._parity
 
+    def compared(self, ids: Sequence[int]) -> Parity:
+        """The same on other ids, each time anew."""
+        return prove(self.model, self.name, self.readable, ids)
+
     def read(
         self,
         prompts: Sequence[Sequence[int]],
@@ -66,12 +81,14 @@ class Meter:
         parity: Parity,
         rows: Sequence[Mapping[str, Rows]] | None = None,
         entropy: bool = False,
+        patterns: bool = False,
     ) -> list[Found]:
         """A batch of prompts (token ids) -> one Found a prompt, what it would get alone."""
+        asked = _Asked(list(queries), list(layers), entropy, patterns)
 
         def batch(chosen: Sequence[int]) -> list[Found]:
             own = None if rows is None else [rows[number] for number in chosen]
-            return self._batch([prompts[number] for number in chosen], queries, layers, parity, own, entropy)
+            return self._batch([prompts[number] for number in chosen], asked, parity, own)
 
         everyone = range(len(prompts))
         if len({len(prompt) for prompt in prompts}) == 1 or self._may_mix(parity):
@@ -86,8 +103,9 @@ class Meter:
         """
         if self._mixes is None:
             short, long = self._probe[:3], self._probe
-            together = self._batch([short, long], ["last", "all"], self.readable, parity, None, False)[0]
-            alone = self._batch([short], ["last", "all"], self.readable, parity, None, False)[0]
+            asked = _Asked(["last", "all"], self.readable)
+            together = self._batch([short, long], asked, parity, None)[0]
+            alone = self._batch([short], asked, parity, None)[0]
             fine = self.model.dtype in (torch.float32, torch.float64)
             same = np.abs(together.received - alone.received).max() <= (1e-4 if fine else 2e-2)
             self._mixes = bool(same) and not length_matters(self.model.config)
@@ -96,11 +114,9 @@ class Meter:
     def _batch(
         self,
         prompts: Sequence[Sequence[int]],
-        queries: Sequence[str],
-        layers: Sequence[int],
+        asked: _Asked,
         parity: Parity,
         rows: Sequence[Mapping[str, Rows]] | None,
-        entropy: bool,
     ) -> list[Found]:
         lengths, device = [len(prompt) for prompt in prompts], input_device(self.model)
         ids = torch.zeros(len(prompts), max(lengths), dtype=torch.int64)
@@ -115,28 +131,18 @@ class Meter:
         # pads come last, so under a causal mask no real query sees one and no mask is needed
         measured = self._forward(
             inputs,
-            row_weights(queries, real, rows),
-            layers,
-            entropy=entropy,
+            row_weights(asked.queries, real, rows),
+            asked.layers,
+            entropy=asked.entropy,
             lengths=lengths if padded and parity.causal else None,
             eager=parity.eager,
+            pairs=[pairs_of(prompt) for prompt in prompts] if asked.patterns else None,
         )
-        return [_found(measured, layers, prompt, length) for prompt, length in enumerate(lengths)]
+        return [_found(measured, asked.layers, prompt, length) for prompt, length in enumerate(lengths)]
 
-    def _forward(
-        self,
-        inputs: dict[str, Any],
-        weights: Tensor,
-        layers: Sequence[int],
-        *,
-        entropy: bool,
-        lengths: list[int] | None,
-        eager: EagerModules | None,
-    ) -> Measurement:
+    def _forward(self, inputs: dict[str, Any], weights: Tensor, layers: Sequence[int], **options: Any) -> Measurement:
         try:
-            measured = measure_forward(
-                self.model, inputs, weights, layers, entropy=entropy, lengths=lengths, eager=eager
-            )
+            measured = measure_forward(self.model, inputs, weights, layers, **options)
         except (MemoryError, RuntimeError) as error:
             if isinstance(error, RuntimeError) and "memory" not in str(error).lower():
                 raise
@@ -170,4 +176,5 @@ def _found(measured: Measurement, layers: Sequence[int], prompt: int, length: in
         seen=stacked(measured.seen, keys=True),
         entropy=stacked(measured.entropy, keys=False) if measured.entropy else None,
         masks={layer: measured.masks[layer] for layer in layers},
+        patterns=stacked(measured.patterns, keys=False) if measured.patterns else None,
     )

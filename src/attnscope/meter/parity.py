@@ -16,6 +16,7 @@ from attnscope.meter.groups import row_weights
 from attnscope.meter.interface import hooks_kept, implementation
 
 FINE = 2e-3  # rounding, through the layers of a deep model, stays far below; a wrong mask or scale is far above
+ROWS = 8  # single rows that are compared
 COARSE = 0.1  # eager attention in 16 bits is itself off by some hundredths
 
 
@@ -32,6 +33,8 @@ class Parity:
     masks: dict[int, str]
     heads: dict[int, int]
     tokens: int
+    rows: int
+    """How many single rows were compared, besides the mean of all."""
     eager: EagerModules | None = None
 
 
@@ -54,7 +57,9 @@ def prove(model: PreTrainedModel, name: str, layers: Sequence[int], probe: Seque
 def _prove(model: PreTrainedModel, name: str, layers: Sequence[int], probe: Sequence[int]) -> Parity:
     ids = torch.as_tensor([list(probe)], device=input_device(model))
     inputs = {"input_ids": ids}
-    weights = row_weights(["last", "all", "first"], torch.ones(ids.shape, dtype=torch.bool), [{"first": [0]}])
+    rows = sorted({round(row) for row in torch.linspace(0, len(probe) - 1, ROWS).tolist()})
+    groups = {str(row): [row] for row in rows}
+    weights = row_weights(["all", *groups], torch.ones(ids.shape, dtype=torch.bool), [groups])
     reference = _eager(model, inputs)
     measured = measure_forward(model, inputs, weights, layers)
     way, eager = "attention interface", None
@@ -65,7 +70,7 @@ def _prove(model: PreTrainedModel, name: str, layers: Sequence[int], probe: Sequ
     _refuse_if_wrong(model, name, difference)
     sums = [measured.received[layer].sum(-1).float() for layer in layers]
     sinks = any("sinks" in kind for kind in measured.masks.values())
-    ahead = [measured.received[layer][:, :, 2, 1:].abs().sum() for layer in layers]
+    ahead = [measured.received[layer][:, :, 1, 1:].abs().sum() for layer in layers]  # what the first row sees
     return Parity(
         way=way,
         difference=difference,
@@ -76,6 +81,7 @@ def _prove(model: PreTrainedModel, name: str, layers: Sequence[int], probe: Sequ
         masks=measured.masks,
         heads={layer: measured.received[layer].shape[1] for layer in layers},
         tokens=len(probe),
+        rows=len(rows),
         eager=eager,
     )
 

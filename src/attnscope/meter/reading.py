@@ -31,6 +31,9 @@ class Reading:
     entropy: NDArray[np.float32] | None
     """[layer, head, query group] in nats, of the gaze among keys; None unless it was asked for."""
     evidence: Mapping[str, Any]
+    patterns: NDArray[np.float32] | None = None
+    """[layer, head, pattern, query group, 3]: attention on the pattern's keys, what a uniform gaze would put there, and
+    the share of queries that have such a key; the patterns are `meter.patterns.PATTERNS`. None unless asked for."""
 
     def __repr__(self) -> str:
         shape = " x ".join(map(str, self.received.shape))

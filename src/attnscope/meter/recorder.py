@@ -16,7 +16,17 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from attnscope.meter.kernel import attend
-from attnscope.meter.visibility import Plan, causal_plan, mask_plan, open_plan, rows_per_block, seen_share, uniform_gaze
+from attnscope.meter.patterns import Pairs
+from attnscope.meter.visibility import (
+    Plan,
+    causal_plan,
+    mask_plan,
+    open_plan,
+    rows_per_block,
+    seen_share,
+    uniform_gaze,
+    uniform_patterns,
+)
 
 HIDING = -9000.0  # models hide a key by adding minus infinity, the dtype's least number, or -10000
 
@@ -63,6 +73,7 @@ class Outlook:
     bias: Tensor | None  # (B or 1, H or 1, Sq, Sk): what is added to the scores
     uniform: Tensor | None = None  # (B, heads or 1, m, keys)
     seen: Tensor | None = None  # the same shape
+    patterns: Tensor | None = None  # (B, heads or 1, patterns, m, 2), see visibility.uniform_patterns
 
 
 MOST_OUTLOOKS = 4  # a model has two or three kinds of mask; one with a mask a layer need not keep them all
@@ -81,12 +92,16 @@ class Recorder:
     real: Tensor | None = None
     """(B, keys): False at pads, where the model was given a mask."""
     block: int | None = None
+    pairs: list[Pairs] | None = None
+    """One a prompt, where patterns are asked for."""
     received: dict[int, Tensor] = field(default_factory=dict)
     entropies: dict[int, Tensor] = field(default_factory=dict)
     calls: Counter[int] = field(default_factory=Counter)
     masks: dict[int, str] = field(default_factory=dict)
     uniform: dict[int, Tensor] = field(default_factory=dict)
     seen: dict[int, Tensor] = field(default_factory=dict)
+    patterns: dict[int, Tensor] = field(default_factory=dict)
+    """(B, heads, patterns, m, 3): attention on each, what a uniform gaze would give, queries that have one."""
     _outlooks: dict[tuple[object, ...], Outlook] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -115,6 +130,8 @@ class Recorder:
         outlook = self._outlook(call, rows)
         whole = len(rows) == call.query.shape[2]
         weights = (self.weights if whole else self.weights[:, :, rows]).to(call.query.device)
+        device = call.query.device
+        pairs = [(each if whole else each.among(rows)).to(device) for each in self.pairs or ()]
         gaze = attend(
             call.query if whole else call.query[:, :, rows],
             call.key,
@@ -126,6 +143,7 @@ class Recorder:
             sinks=call.sinks,
             bias=outlook.bias if outlook.bias is None or whole else outlook.bias[:, :, rows],
             entropy=self.entropy,
+            pairs=pairs,
         )
         self.received[layer] = self._keep(layer, gaze.received)
         if gaze.entropy is not None:
@@ -141,6 +159,15 @@ class Recorder:
                 for made in (uniform_gaze, seen_share)
             )
         self.uniform[layer], self.seen[layer] = outlook.uniform, outlook.seen
+        if gaze.patterns is not None:
+            if outlook.patterns is None:
+                by_prompt = [
+                    uniform_patterns(plan, pairs[prompt], weights[prompt, :, : plan.visible.shape[1]])
+                    for prompt, plan in enumerate(outlook.plans)
+                ]
+                outlook.patterns = torch.stack(by_prompt)
+            expected = outlook.patterns.expand(-1, gaze.patterns.shape[1], -1, -1, -1)
+            self.patterns[layer] = torch.cat([gaze.patterns[..., None], expected.to(gaze.patterns)], -1)
         self.masks[layer] = _mask_kind(call, outlook.bias)
         return gaze.output
 

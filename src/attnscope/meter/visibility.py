@@ -14,6 +14,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from attnscope.meter.patterns import Pairs
+from attnscope.meter.walk import pair_sums
+from attnscope.study.patterns import PATTERNS
+
 Edge = tuple[int, int, Tensor]
 """(first, last, keep): of the keys `[first, last)` only some are seen; keep (heads or 1, rows, keys) is 1 or 0."""
 
@@ -95,6 +99,27 @@ def uniform_gaze(plan: Plan, weights: Tensor, keys: int) -> Tensor:
 def seen_share(plan: Plan, weights: Tensor, keys: int) -> Tensor:
     """How much of each group's weight (heads or 1, groups, keys) lies on rows that see the key."""
     return _spread(plan, weights.expand(len(plan.visible), -1, -1), keys)
+
+
+def uniform_patterns(plan: Plan, pairs: Pairs, weights: Tensor) -> Tensor:
+    """(heads or 1, patterns, groups, 2): what a uniform gaze would put there, and the share of queries that have one.
+
+    weights (groups, rows), as for the kernel; pairs in the rows' numbering.
+    """
+    heads, count = len(plan.visible), len(PATTERNS)
+    expected = weights.new_zeros(heads, count, len(weights))
+    having = torch.zeros_like(expected)
+    for block in plan.blocks:
+        seen = weights.new_ones(heads, block.stop - block.start, block.last - block.first)
+        for first, last, keep in block.edges:
+            seen[:, :, first - block.first : last - block.first] *= keep
+        given = (pairs.queries, pairs.keys, pairs.patterns)
+        sums = pair_sums(seen, given, count, block.start, block.first)  # (heads or 1, patterns, rows)
+        share = weights[:, block.start : block.stop].t()
+        visible = plan.visible[:, None, block.start : block.stop].clamp(min=1)
+        expected += (sums / visible) @ share
+        having += (sums > 0).to(share.dtype) @ share
+    return torch.stack([expected, having], -1)
 
 
 def _spread(plan: Plan, share: Tensor, keys: int) -> Tensor:

@@ -44,6 +44,8 @@ def walk(
     received: Tensor,  # (B, Hkv, G, m, Sk), added to
     output: Tensor | None,  # (B, Sq, Hkv, G, Dv), written to
     entropy: Tensor | None,  # (B, Hkv, G, m), added to
+    pairs: list[tuple[Tensor, Tensor, Tensor]],  # see patterns.Pairs, one a prompt
+    patterns: Tensor | None,  # (B, Hkv, G, patterns, m), added to
 ) -> None:
     """One worker's tasks in turn: a block of one prompt's rows, for J kv heads with the G query heads of each."""
     group, width = query.shape[2], query.shape[4]
@@ -82,6 +84,29 @@ def walk(
             torch.xlogy(block, block, out=logs)
             nats = sums.log() - logs.sum(-1) / sums
             entropy[prompt, head:beyond].add_(torch.matmul(nats, share.t()).view(many, group, -1))
+        if patterns is not None:
+            count = patterns.shape[3]
+            held = pair_sums(block, pairs[prompt], count, start, first).div_(totals.unsqueeze(1))
+            patterns[prompt, head:beyond].add_(torch.matmul(held, share.t()).view(many, group, count, -1))
+
+
+def pair_sums(
+    block: Tensor,  # (heads, rows, keys)
+    pairs: tuple[Tensor, Tensor, Tensor],  # queries (sorted), keys, patterns
+    count: int,
+    start: int,
+    first: int,
+) -> Tensor:
+    """(heads, patterns, rows): each row's sum over a pattern's keys. The block begins at query `start`, key `first`."""
+    heads, rows, keys = block.shape
+    low = int(torch.searchsorted(pairs[0], start).item())
+    high = int(torch.searchsorted(pairs[0], start + rows).item())
+    row, key, pattern = pairs[0][low:high] - start, pairs[1][low:high] - first, pairs[2][low:high]
+    inside = (key >= 0) & (key < keys)
+    row, key, pattern = row[inside], key[inside], pattern[inside]
+    sums = torch.zeros(heads, count * rows, dtype=block.dtype, device=block.device)
+    sums.index_add_(1, pattern * rows + row, block[:, row, key])
+    return sums.view(heads, count, rows)
 
 
 def weigh(

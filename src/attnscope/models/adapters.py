@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from attnscope.errors import AttnscopeError
+from attnscope.errors import AttnscopeError, near
 from attnscope.models import bases, hub
 from attnscope.models.builtin import BUILTINS
 from attnscope.models.memory import is_out_of_memory
@@ -39,7 +39,8 @@ def find_adapter(name: str, *, allow_pickle: bool) -> Path:
     try:
         source = find_source(name)
     except AttnscopeError as error:
-        what = "an adapter is a folder or a Hub id (org/name)"
+        built_in = near(name, [each for each, part in BUILTINS.items() if part.adapter is not None])
+        what = f"a folder, a Hub id (org/name), or a built-in ({built_in})"
         raise _refusal("there is no such adapter", name, what, "check the adapter's name") from error
     own = BUILTINS[source.name].adapter if source.kind == "builtin" else None
     if own is not None:

@@ -95,6 +95,13 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def let_read(path: Path) -> None:
+    """Give a file the rights that new files have; safetensors lets its writer alone read what it writes."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    path.chmod(0o666 & ~mask)
+
+
 def _mark(folder: Path, origin: str) -> None:
     paths = sorted(path for path in folder.iterdir() if path.is_file())
     files = {path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in paths}

@@ -12,10 +12,14 @@ import vl_convert as vlc
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from attnscope.analysis.comparisons import Compared
+from attnscope.analysis.head_kinds import head_kinds
 from attnscope.analysis.run import Run
 from attnscope.figures.chooser import head_chooser
 from attnscope.figures.write import Figure, plain
 from attnscope.report.markdown import as_html
+from attnscope.report.sheets import facts, sheets
+from attnscope.study.measures import SCORES
 
 MOST_ROWS = 400  # of a table shown; the csv beside the figure has them all
 
@@ -25,7 +29,14 @@ def mark_of(run: Run) -> str:
     return f'<meta name="attnscope-run" content="{run.manifest["key"]}">'
 
 
-def write_page(run: Run, figures: Sequence[Figure], undrawn: Mapping[str, str], command: str) -> Path:
+def write_page(
+    run: Run,
+    figures: Sequence[Figure],
+    undrawn: Mapping[str, str],
+    compared: Sequence[Compared],
+    evidence: str,
+    command: str,
+) -> Path:
     environment = Environment(
         loader=PackageLoader("attnscope.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
@@ -41,7 +52,9 @@ def write_page(run: Run, figures: Sequence[Figure], undrawn: Mapping[str, str], 
         empty=run.empty_classes,
         chooser=chooser,
         prompts=_prompts(run),
-        models=_models(run),
+        comparisons=[_comparison(run, each) for each in compared],
+        kinds=_kinds(run),
+        evidence=Markup(as_html(evidence.split("\n", 1)[1])),  # noqa: S704  (escaped there)
         dropped=run.manifest["dropped"],
         manifest=run.manifest,
         study=(run.path / "study.yaml").read_text(encoding="utf-8"),
@@ -124,5 +137,35 @@ def _prompts(run: Run) -> list[dict[str, Any]]:
     return found.to_dicts()
 
 
-def _models(run: Run) -> list[dict[str, Any]]:
-    return [{"label": label, **run.manifest["models"][label]} for label in run.models]
+def _comparison(run: Run, found: Compared) -> dict[str, Any]:
+    tables = [(queries, each) for queries in run.study.measure.queries for each in sheets(found, queries)]
+    return {
+        "name": found.comparison.name,
+        "facts": facts(found),
+        "tables": [
+            {
+                "title": f"{queries}: {each.title}",
+                "columns": each.columns,
+                "rows": list(zip(each.rows, each.grayed, strict=True)),
+            }
+            for queries, each in tables
+        ],
+    }
+
+
+def _kinds(run: Run) -> list[dict[str, Any]]:
+    """By model and query group, under the first condition: how many heads are of each kind, and the clearest of it."""
+    made = []
+    for model in run.models:
+        for queries in run.study.measure.queries:
+            held = head_kinds(run, model, run.conditions[0], queries)
+            rows = []
+            for kind in dict.fromkeys(held["kind"].drop_nulls().sort()):
+                mine = held.filter(pl.col("kind") == kind)
+                best = (
+                    mine.sort(kind, descending=True, maintain_order=True).row(0, named=True) if kind in SCORES else None
+                )
+                told = f"layer {best['layer']} head {best['head']} ({best[kind]:.2f})" if best else ""
+                rows.append((kind, f"{len(mine)} of {len(held)}", told))
+            made.append({"model": model, "queries": queries, "rows": rows})
+    return [each for each in made if each["rows"]]

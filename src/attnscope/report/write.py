@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from attnscope.analysis.comparisons import compare, comparisons
 from attnscope.analysis.run import Run
 from attnscope.errors import AttnscopeError
 from attnscope.figures.selection import present
 from attnscope.figures.write import FILES, Figure, make_figure, write_figure
+from attnscope.report.comparisons import write_comparisons
+from attnscope.report.evidence import evidence_card
 from attnscope.report.page import mark_of, write_page
 
 
@@ -52,5 +55,11 @@ def report_run(path: Path | str) -> Reported:
     for left in (run.path / "figures").glob("*.*"):
         if not any(left.name == f"{figure.name}{ending}" for figure in figures for ending in FILES):
             left.unlink()  # of a figure that the study has no more, or that can't be drawn
+    evidence = evidence_card(run)
+    (run.path / "evidence.md").write_text(evidence, encoding="utf-8")
+    found = [compare(each) for each in comparisons(run)]
+    if found:
+        write_comparisons(found, run.path / "comparisons")
     again = run.manifest.get("command") or f"attnscope run {run.path / 'study.yaml'} --out {run.path}"
-    return Reported(write_page(run, figures, undrawn, again), figures, undrawn, run.empty_classes)
+    page = write_page(run, figures, undrawn, found, evidence, again)
+    return Reported(page, figures, undrawn, run.empty_classes)

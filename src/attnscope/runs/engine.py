@@ -27,6 +27,7 @@ class Work:
     """Each with its key."""
     shape: Shape
     entropy: bool
+    patterns: bool
     generate: int | None
     no_room: dict[str, str] = field(default_factory=dict)
     """Cells that did not fit memory, and what was said: another time they may, so nothing is stored of them."""
@@ -79,6 +80,7 @@ def _measure(
         work.shape.heads,
         rows=[cell.rows for cell in cells],
         entropy=work.entropy,
+        patterns=work.patterns,
     )
     return {key: _measured(reading, answer) for (_, key), reading, answer in zip(batch, readings, answers, strict=True)}
 
@@ -95,5 +97,6 @@ def _measured(reading: Reading, answer: list[int] | None) -> Measured:
         uniform=reading.uniform[first],
         seen=reading.seen[first],
         entropy=reading.entropy,
+        patterns=reading.patterns,
         answer=None if answer is None else np.asarray(answer, dtype=np.int64),
     )

@@ -55,7 +55,7 @@ def _shown(study: Study, part: ModelPart, facts: Architecture) -> Iterator[tuple
                 numbers = chosen_layers(figure.layers, facts)
                 shift = 0 if isinstance(figure.layers, DepthsPart) else first
                 yield from (("layer", number - shift, where) for number in numbers)
-            if figure.heads != "all":
+            if not isinstance(figure.heads, str):
                 yield from (("head", number - first, where) for number in figure.heads)
         for panel in figure.panels or ():
             for place in panel.places:

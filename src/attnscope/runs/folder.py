@@ -25,6 +25,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from attnscope.errors import AttnscopeError
+from attnscope.models.cache import let_read
 
 MANIFEST, STUDY, CELLS, LOCK = "manifest.json", "study.yaml", "cells", ".lock"
 REFUSED = "refused"
@@ -39,6 +40,7 @@ class Measured:
     uniform: NDArray[np.float32]  # (V, heads or 1, groups, keys)
     seen: NDArray[np.float32]  # (V, heads or 1, groups, keys)
     entropy: NDArray[np.float32] | None  # (layers, heads, groups)
+    patterns: NDArray[np.float32] | None  # (layers, heads, patterns, groups, 3), see meter.reading
     answer: NDArray[np.int64] | None  # ids the model wrote, where it was asked to
 
 
@@ -122,6 +124,7 @@ class RunFolder:
         partial = path.with_name(f".{path.stem}.partial{path.suffix}")
         try:
             writer(partial)
+            let_read(partial)
             os.replace(partial, path)
         finally:
             partial.unlink(missing_ok=True)
@@ -147,7 +150,7 @@ class RunFolder:
 
     def read_cell(self, key: str) -> Measured | None:
         """None if the cell is not there or its file is damaged: then it is measured again."""
-        held: dict[str, Any] = {"entropy": None, "answer": None, **self._arrays(key)}
+        held: dict[str, Any] = {"entropy": None, "patterns": None, "answer": None, **self._arrays(key)}
         try:
             return Measured(**held)
         except TypeError:  # nothing, or not what a cell holds

@@ -20,6 +20,7 @@ from attnscope.runs.engine import Work, measure_cells
 from attnscope.runs.fit import chosen_layers, fitting_models
 from attnscope.runs.folder import STUDY, RunFolder
 from attnscope.runs.order import Order, versions
+from attnscope.runs.second_look import look_again, sampled
 from attnscope.runs.tables import TABLES, Shape, write_tables
 from attnscope.study.parts import ModelPart, Study
 
@@ -141,6 +142,7 @@ class _Performance:
             [(cell, cell_key(facts, cell)) for cell in model.cells],
             shape,
             study.measure.entropy,
+            study.measure.patterns,
             study.prompts.answer.generate if study.prompts.answer else None,
         )
         missing = {key: len(cell.tokens) for cell, key in work.cells if not self.folder.has_cell(key)}
@@ -159,6 +161,11 @@ class _Performance:
         self.outcome.measured += sum(key in missing for key in there)
         self.outcome.kept += sum(key not in missing for key in there)
         self._drop(dropped)
+        sample = sampled([pair for pair, reason in zip(work.cells, reasons, strict=True) if reason is None])
+        if sample and known.get("sample", {}).get("cells") != [key for _, key in sample]:
+            self.watch.begin(f"{part.label}: a second look", 1)
+            answered = [(self._answered(model.maker, cell, key), key) for cell, key in sample]
+            known["sample"] = look_again(lens or self._lens(part, known), answered, self.folder, shape)
         self.models[part.label] = known | {"layers": list(shape.layers), "heads": list(shape.heads)}
         for (cell, key), reason in zip(work.cells, reasons, strict=True):
             if reason is None:
@@ -324,6 +331,7 @@ def _key_facts(study: Study, shape: Shape, known: Mapping[str, Any]) -> dict[str
         "heads": list(shape.heads),
         "queries": list(shape.queries),
         "entropy": study.measure.entropy,
+        "patterns": study.measure.patterns,
         "generate": study.prompts.answer.generate if study.prompts.answer else None,
     }
 

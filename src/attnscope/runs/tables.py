@@ -15,6 +15,7 @@ from attnscope.errors import AttnscopeError
 from attnscope.runs.cells import Cell
 from attnscope.runs.folder import Measured, RunFolder
 from attnscope.study.classes import OTHER, membership
+from attnscope.study.patterns import PATTERNS
 
 COMPRESSION = "zstd"
 GROUP = 32  # cells to a row group at most,
@@ -78,6 +79,13 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("head", pa.int16(), "null: the same for all heads"),
         Column("uniform", pa.list_(pa.float32()), "what a gaze at all visible keys alike would give each key"),
         Column("seen", pa.list_(pa.float32()), "the share of the group's queries that can see each key"),
+    ),
+    "patterns": (
+        *_GAZE,
+        Column("pattern", _NAMES, "previous, repeated, induction or local; no rows unless patterns are asked for"),
+        Column("attention", pa.float64(), "the share of the group's attention on the pattern's keys"),
+        Column("expected", pa.float64(), "what a gaze at all visible keys alike would put there"),
+        Column("queries_with", pa.float64(), "the share of the group's queries that have such a key"),
     ),
     "mass": (
         *_GAZE,
@@ -271,4 +279,29 @@ def _mass(cell: Cell, key: str, shape: Shape, measured: Measured) -> pa.RecordBa
     return _batch("mass", _where(cell) | told, mass.size)
 
 
-_BUILDERS = {"prompts": _prompts, "tokens": _tokens, "received": _received, "views": _views, "mass": _mass}
+def _patterns(cell: Cell, key: str, shape: Shape, measured: Measured) -> pa.RecordBatch:
+    axes = (len(shape.layers), len(shape.heads), len(PATTERNS), len(shape.queries), 3)
+    held = np.zeros((0, *axes[1:])) if measured.patterns is None else measured.patterns
+    by_group = held.astype(np.float64).transpose(3, 0, 1, 2, 4)  # (groups, layers, heads, patterns, 3)
+    group, layer, head, pattern = np.indices(by_group.shape[:-1]).reshape(4, -1)
+    attention, expected, having = by_group.reshape(-1, 3).T
+    told = {
+        "queries": _coded(shape.queries, group),
+        "layer": np.asarray(shape.layers, dtype=np.int16)[layer],
+        "head": np.asarray(shape.heads, dtype=np.int16)[head],
+        "pattern": _coded(PATTERNS, pattern),
+        "attention": attention,
+        "expected": expected,
+        "queries_with": having,
+    }
+    return _batch("patterns", _where(cell) | told, len(attention))
+
+
+_BUILDERS = {
+    "prompts": _prompts,
+    "tokens": _tokens,
+    "received": _received,
+    "views": _views,
+    "patterns": _patterns,
+    "mass": _mass,
+}

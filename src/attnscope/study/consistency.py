@@ -9,12 +9,12 @@ from typing import Any
 from attnscope.errors import near
 from attnscope.study.classes import OTHER
 from attnscope.study.layout import Layout
+from attnscope.study.measures import ENTROPY, MEASURES, OF_INSERTIONS
 from attnscope.study.parts import FigurePart, PromptsPart, Study
+from attnscope.study.patterns import PATTERNS
 from attnscope.study.segments import ANSWER, INSERTED, TEMPLATE
 
 RESERVED = (TEMPLATE, INSERTED, ANSWER)
-ENTROPY, SINK = "entropy", "sink"
-"""What a map of heads can show besides classes."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def _labels(places: Sequence[tuple[str | int, ...]], labels: Sequence[str]) -> I
 
 def _of_classes(study: Study) -> Iterator[Problem]:
     for name in study.classes:
-        if name in (OTHER, ENTROPY, SINK):
+        if name in (OTHER, *MEASURES):
             yield Problem(("classes", name), f"'{name}' has a meaning of its own", "any other name")
     names = [*study.classes, OTHER]
     labels = [*(part.label or name for name, part in study.classes.items()), OTHER]
@@ -160,6 +160,7 @@ def _of_figure(study: Study, figure: FigurePart, number: int) -> Iterator[Proble
         what = f"query group '{figure.queries}' is not measured"
         yield Problem(("figures", number, "queries"), what, near(figure.queries, study.measure.queries))
     yield from _of_measures(study, figure, number)
+    yield from _of_top(study, figure, number)
     yield from _of_panels(figure, number, labels)
     for place, word in enumerate(figure.difference or ()):
         if word not in (*labels, *names):
@@ -175,16 +176,39 @@ def _of_figure(study: Study, figure: FigurePart, number: int) -> Iterator[Proble
             yield Problem(("figures", number, "difference"), what, "two conditions, or two models")
 
 
+def _of_top(study: Study, figure: FigurePart, number: int) -> Iterator[Problem]:
+    if figure.top is None:
+        return
+    if figure.kind != "lines" or figure.panels is not None:
+        yield Problem(("figures", number, "heads"), f"'{figure.heads}' is for lines without panels", "all, or numbers")
+    elif len(figure.conditions or study.conditions) < 2:
+        what = f"'{figure.heads}' needs two conditions: an effect is how far their lines are apart"
+        yield Problem(("figures", number, "heads"), what, "two conditions in the figure")
+
+
 def _of_measures(study: Study, figure: FigurePart, number: int) -> Iterator[Problem]:
-    measures = [*study.classes, OTHER, SINK, *([ENTROPY] if study.measure.entropy else [])]
+    hidden = _unmeasured(study, figure)
+    measures = [name for name in (*study.classes, OTHER, *MEASURES) if name not in hidden]
     for measure in figure.measures:
         if measure not in measures:
-            hint = " (measure: entropy is off)" if measure == ENTROPY else ""
+            hint = f" ({hidden[measure]})" if measure in hidden else ""
             what = f"there is no measure '{measure}'{hint}"
             yield Problem(("figures", number, "measure"), what, near(measure, measures))
-        elif len(figure.measures) > 1 and measure in (SINK, ENTROPY):
+        elif len(figure.measures) > 1 and measure in MEASURES:
             what = f"{measure} can't be added to others"
             yield Problem(("figures", number, "measure"), what, "classes can be summed")
+
+
+def _unmeasured(study: Study, figure: FigurePart) -> dict[str, str]:
+    """Measures that the study can't show, each with the reason."""
+    found = {} if study.measure.entropy else {ENTROPY: "measure: entropy is off"}
+    if not study.measure.patterns and (figure.queries or study.measure.queries[0]) != "last":
+        found |= dict.fromkeys(PATTERNS, "measure: patterns is off")
+    inserts = {part.insert is not None for part in study.conditions}
+    if inserts != {True, False}:
+        why = "it needs the base prompt and a condition that inserts something"
+        found |= dict.fromkeys(OF_INSERTIONS, why)
+    return found
 
 
 def _of_panels(figure: FigurePart, number: int, labels: Sequence[str]) -> Iterator[Problem]:

@@ -41,8 +41,12 @@ class ModelPart(Part):
     """One model of the study."""
 
     label: Line = Field(description="Its name in tables and figures.")
-    source: str = Field(description="A built-in name, `org/name` on the Hub (`@revision`), a folder or a .gguf file.")
-    adapter: str | None = Field(None, description="A PEFT adapter to put on it: a folder, a Hub id or a built-in name.")
+    source: str = Field(
+        description="A built-in name, `org/name` on the Hub (`@revision`), a folder or .gguf file (from where you are)."
+    )
+    adapter: str | None = Field(
+        None, description="A PEFT adapter to put on it: a folder (from where you are), a Hub id or a built-in name."
+    )
     revision: str | None = Field(None, description="Revision of a Hub model.")
     dtype: Literal["float32", "bfloat16", "float16", "float64"] | None = Field(
         None, description="By default float32 on a CPU if it fits."
@@ -228,6 +232,9 @@ def layer_at(depth: float, layers: int) -> int:
 Numbers = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 Layers = Literal["all"] | DepthsPart | Numbers
 Heads = Literal["all"] | Numbers
+TOP = r"^top [1-9]\d{0,2} by effect$"
+Top = Annotated[str, Field(pattern=TOP)]
+"""Such as 'top 6 by effect'."""
 
 
 class MeasurePart(Part):
@@ -239,6 +246,9 @@ class MeasurePart(Part):
     layers: Layers = Field("all", description="all, numbers from 0, or {depths: [0, 0.5, 1]}.")
     heads: Heads = Field("all", description="all, or numbers from 0.")
     entropy: bool = Field(False, description="Also each head's entropy.")
+    patterns: bool = Field(
+        False, description="Also how much goes to the previous token, repeated tokens, what followed them, near tokens."
+    )
 
     @field_validator("queries", mode="before")
     @classmethod
@@ -272,7 +282,7 @@ class FigurePart(Part):
     """A figure: its kind, what it shows, what it calls things. By default it shows all that was measured."""
 
     name: str = Field(description="Of its files.", pattern=r"^[\w-][\w.-]*$", max_length=80)
-    kind: str = Field(description="bars, lines, heatmap or strip.")
+    kind: str = Field(description="bars, lines, heatmap, strip or parts.")
     title: Line | None = Field(None, description="Above it.")
     y: Line | None = Field(None, description="Title of the vertical axis.")
     models: list[str] | None = Field(None, description="Labels of models.")
@@ -280,7 +290,9 @@ class FigurePart(Part):
     queries: str | None = Field(None, description="A query group; by default the first.")
     classes: list[str] | None = Field(None, description="Names of classes, from the bottom up.")
     layers: Layers = Field("all", description="As in measure, among those measured.")
-    heads: Heads = Field("all", description="Heads to take the mean over.")
+    heads: Heads | Top = Field(
+        "all", description="Heads to take the mean over; of lines also `top 6 by effect`: a panel for each of these."
+    )
     panels: list[PanelPart] | None = Field(None, description="Of lines: one a head.")
     form: Literal["shared", "full", "both"] = Field(
         "both", description="Of lines: over tokens all conditions share, over the whole sequence, or both."
@@ -289,13 +301,31 @@ class FigurePart(Part):
         "visible", description="Of lines: mean over the queries that can see the key, or over all queries."
     )
     measure: str | list[str] | None = Field(
-        None, description="Of heatmap: a class, several of them summed, entropy, or sink."
+        None,
+        description="Of heatmap: a class, several of them summed, or one of sink, previous, repeated, induction, "
+        "local, uniform, entropy, kept, moved, taken.",
+    )
+    value: Literal["mass", "enrichment"] = Field(
+        "mass", description="Of a heatmap of classes: their mass, or how many times that of a uniform gaze."
     )
     difference: list[str] | None = Field(
         None, min_length=2, max_length=2, description="Of heatmap: two conditions or two models, second less first."
     )
     prompt: int | None = Field(None, ge=0, description="Of strip: which prompt; by default the first measured.")
     number_from: Literal[0, 1] = Field(0, description="Layers and heads are numbered from 0, or from 1 as in papers.")
+
+    @field_validator("heads", mode="before")
+    @classmethod
+    def _chosen(cls, data: Any) -> Any:
+        if isinstance(data, str) and data != "all" and not regex.fullmatch(TOP, data):
+            what = "'{given}' is no choice of heads; write all, numbers, or 'top 6 by effect'"
+            raise PydanticCustomError("one_of", what, {"given": data})
+        return data
+
+    @property
+    def top(self) -> int | None:
+        """How many heads are wanted by their effect, if they are."""
+        return int(self.heads.split()[1]) if isinstance(self.heads, str) and self.heads != "all" else None
 
     @property
     def measures(self) -> list[str]:

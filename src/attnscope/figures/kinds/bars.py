@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Sequence
 from itertools import combinations, pairwise
 from typing import Any
@@ -35,6 +34,7 @@ FIELDS = (
     Field("difference_low", pl.Float64, "lower end of its interval", optional=True, gaps=True),
     Field("difference_high", pl.Float64, "upper end of its interval", optional=True, gaps=True),
     Field("q", pl.Float64, "its false discovery rate among all of the figure's", optional=True, gaps=True),
+    Field("floor", pl.Float64, "what rounding alone could make of the difference", optional=True, gaps=True),
     Field("pairs", pl.Int64, "how many prompts both have", optional=True, gaps=True),
     Field("n", pl.Int64, "how many prompts", optional=True),
     Field("colour", pl.String, "of the part, such as '#b2182b'", optional=True),
@@ -42,6 +42,7 @@ FIELDS = (
 )
 KEYS = ("group", "bar", "token_class")
 SURE = "†"
+GRAY = "#9a9a9a"
 STEP, GAP = 34, 20  # a bar's width, and what is between groups
 
 
@@ -49,7 +50,7 @@ def table(run: Run, part: FigurePart) -> pl.DataFrame:
     """Mass in each layer: mean over heads within a prompt, then over prompts."""
     names, shown = selection.classes(run, part), selection.conditions(run, part)
     labels = selection.models(run, part)
-    parts, totals = [], []
+    parts, totals, noises = [], [], []
     for model in labels:
         layers = selection.layers(run, part, model)
         each = (
@@ -78,6 +79,8 @@ def table(run: Run, part: FigurePart) -> pl.DataFrame:
             "bar": _bar(run, model, many_models=len(labels) > 1, many_conditions=len(shown) > 1),
         }
         totals.append(total.select("prompt", "mass", **names_of))
+        noise = _noise(run, part, model)
+        noises.append(total.select(**names_of, noise=pl.col("layer").replace_strict(noise, default=None)).unique())
         parts.append(
             found.with_columns(
                 **names_of,
@@ -95,10 +98,23 @@ def table(run: Run, part: FigurePart) -> pl.DataFrame:
         .sort("place", "model_place", "condition_place", "class_place")
         .with_columns(colour=pl.col("token_class").replace_strict(colours))
     )
-    made = made.join(
-        _against_first(pl.concat(totals), made, run.study.seed), on=["group", "bar"], how="left", maintain_order="left"
+    against = _against_first(pl.concat(totals), made, run.study.seed)
+    moved = pl.concat(noises)
+    other = moved.rename({"bar": "against", "noise": "other"})
+    against = (
+        against.join(moved, on=["group", "bar"], how="left", maintain_order="left")
+        .join(other, on=["group", "against"], how="left", maintain_order="left")
+        .with_columns(floor=pl.col("noise") + pl.col("other"))
     )
+    made = made.join(against, on=["group", "bar"], how="left", maintain_order="left")
     return made.select(field.name for field in FIELDS)
+
+
+def _noise(run: Run, part: FigurePart, model: str) -> dict[int, float | None]:
+    """By layer: how far rounding moves a bar at most, mean over its heads."""
+    found = run.noise(model, selection.queries(run, part))
+    layers, heads = run.layers(model), [run.heads(model).index(head) for head in selection.heads(run, part, model)]
+    return {layer: None if found is None else float(found[place, heads].mean()) for place, layer in enumerate(layers)}
 
 
 def _against_first(totals: pl.DataFrame, made: pl.DataFrame, seed: int) -> pl.DataFrame:
@@ -161,6 +177,8 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.FacetChart:
     data = made.with_columns(
         order=pl.col("token_class").replace_strict({name: place for place, name in enumerate(names)}),
         top=pl.coalesce("total_high", pl.col("mass").sum().over("group", "bar")),
+        label=_labels(made),
+        sure=pl.Series([_is_sure(row) is not False for row in made.iter_rows(named=True)]),
     )
     given = made.select("bar", "bar_colour").unique(maintain_order=True)
     shades = [
@@ -194,9 +212,9 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.FacetChart:
         whiskers = alt.Chart().mark_rule(color="black").encode(x=x, y="total_low:Q", y2="total_high:Q")
         ends = alt.Chart().mark_tick(color="black", thickness=1, size=7)
         layers += [whiskers, ends.encode(x=x, y="total_low:Q"), ends.encode(x=x, y="total_high:Q")]
-    if made["q"].is_not_null().any():
-        sure = alt.Chart().transform_filter(f"datum.q !== null && datum.q < {FALSE_DISCOVERIES} && datum.order == 0")
-        layers.append(sure.mark_text(text=SURE, fontSize=13, dy=-9).encode(x=x, y="top:Q"))
+    shade = alt.condition("datum.sure", alt.value("black"), alt.value(GRAY))
+    above = alt.Chart().transform_filter("datum.order == 0").mark_text(fontSize=10, dy=-8)
+    layers.append(above.encode(x=x, y="top:Q", text="label:N", color=shade))
     held = {group: made.filter(pl.col("group") == group)["bar"].n_unique() for group in groups}
     words = max(len(line) for group in groups for line in group.split(": "))  # a label's own lines, one above the other
     step = max(STEP, 7 * words // min(held.values()))
@@ -209,12 +227,16 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.FacetChart:
     if min(held.values()) < len(bars):  # no gaps for bars that a group has not
         chart = chart.resolve_scale(x="independent")
     told = seen.caption
+    if made["expected"].is_not_null().all():
+        told += " x: the bar over what a uniform gaze would give it."
     if made["q"].is_not_null().any():
         against = sentences.listed(list(dict.fromkeys(made["against"].drop_nulls())))
         told += f" {SURE}: the whole bar is not that of {against}, within prompts (q < {FALSE_DISCOVERIES})."
+        if any(_is_sure(row) is False for row in made.iter_rows(named=True)):
+            told += " Gray: it may be, or the difference is within what rounding makes."
     across = sum(step * count + GAP for count in held.values())
     return chart.properties(
-        title=alt.Title(seen.title, subtitle=textwrap.wrap(told, max(60, across // 6)), anchor="start")
+        title=alt.Title(seen.title, subtitle=sentences.wrapped(told, max(60, across // 6)), anchor="start")
     )
 
 
@@ -237,10 +259,11 @@ def read(made: pl.DataFrame, seen: Look) -> str:
         for name in names:
             row = rows.get((*place, name))
             if row is not None:
-                told.append(f"{name} {sentences.with_interval(row['mass'], row['low'], row['high'])}")
+                told.append(f"{name} {sentences.with_interval(row['mass'], row['low'], row['high'])}{_times([row])}")
+        held = [rows[*place, name] for name in names if (*place, name) in rows]
         numbers.append(
             f"**{place[0]}, {place[1]}**: {'; '.join(told)}; together "
-            f"{sentences.with_interval(totals[place], *ends[place])}."
+            f"{sentences.with_interval(totals[place], *ends[place])}{_times(held)}."
         )
     pairs = [
         (_paired(first[group, two]) if first[group, two]["against"] == one else None)
@@ -270,6 +293,9 @@ def read(made: pl.DataFrame, seen: Look) -> str:
             "Axes": [
                 f"Vertical: {seen.y or 'mass'}; the largest total of a bar is {sentences.number(highest)}.",
                 "Horizontal: one bar each, named below it; the group is named above.",
+                "x: so many times what a gaze at all visible tokens alike would give."
+                if made["expected"].is_not_null().all()
+                else None,
             ],
             "Numbers": numbers,
             "Observations": [
@@ -295,8 +321,41 @@ def _paired(row: dict[str, Any]) -> str | None:
     told += sentences.with_interval(difference, *ends)
     if row["q"] is None:
         return f"{told}; too few prompts to tell more."
-    sure = "" if row["q"] < FALSE_DISCOVERIES else ", so it may be chance"
-    return f"{told}; {sentences.rate(row['q'])}{sure}."
+    told += f"; {sentences.rate(row['q'])}"
+    if row["q"] >= FALSE_DISCOVERIES:
+        return f"{told}, so it may be chance."
+    return f"{told}." if _is_sure(row) else f"{told}, but within what rounding makes ({row['floor']:.1e})."
+
+
+def _is_sure(row: dict[str, Any]) -> bool | None:
+    """Whether a bar differs from the one it is compared with; None if it is compared with none, or that is unknown."""
+    if row["q"] is None:
+        return None
+    return bool(row["q"] < FALSE_DISCOVERIES and abs(row["difference"]) > (row["floor"] or 0))
+
+
+def _times(rows: Sequence[dict[str, Any]]) -> str:
+    """Such as ', x0.85': over what a uniform gaze would give."""
+    found = _enrichment(rows)
+    return "" if found is None else f", x{found:.2f}"
+
+
+def _enrichment(rows: Sequence[dict[str, Any]]) -> float | None:
+    expected = [row["expected"] for row in rows]
+    if any(each is None for each in expected) or sum(expected) <= 0:
+        return None
+    return float(sum(row["mass"] for row in rows) / sum(expected))
+
+
+def _labels(made: pl.DataFrame) -> pl.Series:
+    """Above each bar, told once for each of its parts: its enrichment, and the mark of a difference."""
+    bars: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in made.iter_rows(named=True):
+        bars.setdefault((row["group"], row["bar"]), []).append(row)
+    words = {
+        place: (_times(rows).removeprefix(", ") + (SURE if _is_sure(rows[0]) else "")) for place, rows in bars.items()
+    }
+    return pl.Series([words[row["group"], row["bar"]] for row in made.iter_rows(named=True)], dtype=pl.String)
 
 
 KIND = Kind("bars", "where attention lands, by class of token", FIELDS, table, look, draw, read, KEYS, apart="group")

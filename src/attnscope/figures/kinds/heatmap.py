@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import textwrap
+from typing import Any
 
 import altair as alt
+import numpy as np
 import polars as pl
 
+from attnscope.analysis.arms import Arm
 from attnscope.analysis.effects import FALSE_DISCOVERIES, effects
+from attnscope.analysis.matching import matched
+from attnscope.analysis.measures import WORDS, Measured, measured
 from attnscope.analysis.run import Run
-from attnscope.analysis.spread import extent
-from attnscope.errors import AttnscopeError, near
+from attnscope.analysis.spread import extent, mean_of_seen
+from attnscope.errors import AttnscopeError
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Field, Kind, Look
-from attnscope.study.consistency import ENTROPY, SINK
+from attnscope.study.measures import OF_INSERTIONS
 from attnscope.study.parts import FigurePart
 
 FIELDS = (
@@ -24,135 +28,129 @@ FIELDS = (
     Field("low", pl.Float64, "of a change: lower end of its interval", optional=True, gaps=True),
     Field("high", pl.Float64, "of a change: upper end of its interval", optional=True, gaps=True),
     Field("q", pl.Float64, "of a change: its false discovery rate among the panel's heads", optional=True, gaps=True),
+    Field("floor", pl.Float64, "of a change: what rounding alone could make", optional=True, gaps=True),
     Field("n", pl.Int64, "how many prompts", optional=True),
 )
 WIDEST = 60  # layers side by side
 DARK = 0.6  # of the scale: black on it is not seen
 GRAY = "#bdbdbd"
+UNSURE = f"(datum.q !== null && (datum.q >= {FALSE_DISCOVERIES} || abs(datum.value) <= datum.floor))"
+UNDER = " or within what rounding makes"
 MARKED = 0.1  # of the scale: cells so far below zero are marked, for in gray both ends are dark
 
 
 def table(run: Run, part: FigurePart) -> pl.DataFrame:
+    made = pl.concat([_panel(run, part, *each) for each in _panels(run, part)])
     first = part.number_from
-    labels, names = selection.models(run, part), selection.conditions(run, part)
-    if part.difference is None:
-        parts = [
-            _means(_by_prompt(run, part, model, name), selection.title(run, part, model, name))
-            for model in labels
-            for name in names
-        ]
-    elif part.difference[0] in run.conditions:
-        one, two = part.difference
-        title = f"{selection.condition_label(run, two)} less {selection.condition_label(run, one)}"
-        parts = [
-            _changes(
-                _less(_by_prompt(run, part, model, two), _by_prompt(run, part, model, one)),
-                f"{model}: {title}" if len(labels) > 1 else title,
-                run.study.seed,
-            )
-            for model in labels
-        ]
-    else:
-        one, two = part.difference
-        if (run.layers(one), run.heads(one)) != (run.layers(two), run.heads(two)):
-            raise AttnscopeError(
-                f"the heads of {one} and {two} can't be paired by number",
-                where=f"figure {part.name}: difference",
-                allowed="models with the same layers and heads",
-                todo="show them side by side instead",
-            )
-        parts = [
-            _changes(
-                _less(_by_prompt(run, part, two, name), _by_prompt(run, part, one, name)),
-                f"{two} less {one}" + (f", {selection.condition_label(run, name)}" if len(names) > 1 else ""),
-                run.study.seed,
-            )
-            for name in names
-        ]
-    made = pl.concat(parts).with_columns(pl.col("layer") + first, pl.col("head") + first)
+    made = made.with_columns(pl.col("layer") + first, pl.col("head") + first)
     return made.select(field.name for field in FIELDS)
 
 
-def _by_prompt(run: Run, part: FigurePart, model: str, condition: str) -> pl.DataFrame:
-    """prompt, layer, head, value."""
-    wanted = _measures(run, part)
-    here = (
-        (pl.col("model") == model)
-        & (pl.col("condition") == condition)
-        & (pl.col("queries") == selection.queries(run, part))
-        & pl.col("layer").is_in(selection.layers(run, part, model))
-        & pl.col("head").is_in(selection.heads(run, part, model))
-    )
-    if set(wanted) <= set(run.classes):
-        found = (
-            run.table("mass")
-            .filter(here, pl.col("token_class").is_in(wanted))
-            .group_by("prompt", "layer", "head", maintain_order=True)
-            .agg(value=pl.col("mass").sum())
-        )
-    elif wanted == [ENTROPY] and run.study.measure.entropy:
-        found = run.table("received").filter(here).rename({"entropy": "value"})
-    elif wanted == [SINK]:
-        found = run.table("received").filter(here).with_columns(value=pl.col("received").list.first())
-    else:
-        known = [*run.classes, SINK, *([ENTROPY] if run.study.measure.entropy else [])]
-        missing = next((each for each in wanted if each not in known), " and ".join(wanted))
+def _panels(run: Run, part: FigurePart) -> list[tuple[str, Arm, Arm | None]]:
+    """Title, arm, and the arm that is taken from it, if a difference is shown."""
+    labels, names = selection.models(run, part), selection.conditions(run, part)
+    if part.difference is None:
+        return [
+            (selection.title(run, part, model, name), Arm(run, model, name), None) for model in labels for name in names
+        ]
+    one, two = part.difference
+    if one in run.conditions:
+        title = f"{selection.condition_label(run, two)} less {selection.condition_label(run, one)}"
+        titles = {model: f"{model}: {title}" if len(labels) > 1 else title for model in labels}
+        return [(titles[model], Arm(run, model, two), Arm(run, model, one)) for model in labels]
+    ends = {name: f", {selection.condition_label(run, name)}" if len(names) > 1 else "" for name in names}
+    return [(f"{two} less {one}{ends[name]}", Arm(run, two, name), Arm(run, one, name)) for name in names]
+
+
+def _panel(run: Run, part: FigurePart, title: str, arm: Arm, less: Arm | None) -> pl.DataFrame:
+    found = _measured(part, arm)
+    if less is None:
+        return _means(part, title, arm, found)
+    base, matching = _measured(part, less), matched(less, arm)
+    _, mine, theirs = np.intersect1d(found.prompts, base.prompts, return_indices=True)
+    if not len(mine):
         raise AttnscopeError(
-            f"there is no measure '{missing}' in this run",
-            where=f"figure {part.name}: measure",
-            allowed=near(missing, known),
-            todo="use one of these",
+            "there is no prompt to show", where=title, allowed="prompts that both have", todo="choose others"
         )
-    return found.select("prompt", "layer", "head", pl.col("value").cast(pl.Float64)).collect()
+    change = found.values[mine][:, *matching.two] - base.values[theirs][:, *matching.one]
+    effect = effects(change, seed=run.study.seed)
+    layers, heads = (np.asarray(each)[place] for each, place in zip(_axes(less), matching.one, strict=True))
+    made = pl.DataFrame(
+        {
+            "panel": [title] * len(layers),
+            "layer": layers,
+            "head": heads,
+            "value": effect.mean,
+            "low": effect.low,
+            "high": effect.high,
+            "q": effect.q,
+            "floor": _floor(arm, found, matching.two, part) + _floor(less, base, matching.one, part),
+            "n": effect.n,
+        }
+    ).with_columns(pl.col("low", "high", "q", "floor").fill_nan(None))
+    wanted = pl.col("layer").is_in(selection.layers(run, part, less.model))
+    return made.filter(
+        wanted, pl.col("head").is_in(selection.heads(run, part, less.model)), pl.col("value").is_not_nan()
+    )
+
+
+def _means(part: FigurePart, title: str, arm: Arm, found: Measured) -> pl.DataFrame:
+    layers, heads = (each.ravel() for each in np.meshgrid(*_axes(arm), indexing="ij"))
+    flat = found.values.reshape(len(found.values), -1)
+    made = pl.DataFrame(
+        {
+            "panel": [title] * len(layers),
+            "layer": layers,
+            "head": heads,
+            "value": mean_of_seen(flat, 0),
+            "n": (~np.isnan(flat)).sum(0),
+        },
+        schema_overrides={"n": pl.Int64},
+    )
+    nothing = pl.lit(None, dtype=pl.Float64)
+    return made.filter(
+        pl.col("layer").is_in(selection.layers(arm.run, part, arm.model)),
+        pl.col("head").is_in(selection.heads(arm.run, part, arm.model)),
+        pl.col("value").is_not_nan(),
+    ).select("panel", "layer", "head", "value", low=nothing, high=nothing, q=nothing, floor=nothing, n="n")
+
+
+def _measured(part: FigurePart, arm: Arm) -> Measured:
+    names, queries = _measures(arm.run, part), selection.queries(arm.run, part)
+    return measured(arm, queries, names, enrichment=part.value == "enrichment", where=f"figure {part.name}: measure")
+
+
+def _axes(arm: Arm) -> tuple[list[int], list[int]]:
+    return arm.run.layers(arm.model), arm.run.heads(arm.model)
+
+
+def _floor(arm: Arm, found: Measured, places: tuple[Any, Any], part: FigurePart) -> Any:
+    noise = arm.run.noise(arm.model, selection.queries(arm.run, part))
+    return np.nan if noise is None or found.per_mass is None else (noise * found.per_mass)[places]
 
 
 def _measures(run: Run, part: FigurePart) -> list[str]:
     return part.measures or selection.classes(run, part)[:1]
 
 
-def _less(two: pl.DataFrame, one: pl.DataFrame) -> pl.DataFrame:
-    """Within prompts: those that only one of them has are left out."""
-    both = two.join(one, on=["prompt", "layer", "head"], suffix="_one", maintain_order="left")
-    return both.with_columns(value=pl.col("value") - pl.col("value_one"))
-
-
-def _means(by_prompt: pl.DataFrame, panel: str) -> pl.DataFrame:
-    if not len(by_prompt):
-        raise AttnscopeError(
-            "there is no prompt to show", where=panel, allowed="prompts that both have", todo="choose others"
-        )
-    nothing = pl.lit(None, dtype=pl.Float64)
-    return (
-        by_prompt.group_by("layer", "head")
-        .agg(pl.col("value").mean(), pl.len().cast(pl.Int64).alias("n"))
-        .sort("layer", "head")
-        .with_columns(pl.col("layer", "head").cast(pl.Int64), panel=pl.lit(panel), low=nothing, high=nothing, q=nothing)
-        .select(field.name for field in FIELDS)
-    )
-
-
-def _changes(by_prompt: pl.DataFrame, panel: str, seed: int) -> pl.DataFrame:
-    """The same of differences within prompts, with how sure each is."""
-    made = _means(by_prompt, panel)
-    ordered = by_prompt.with_columns(pl.col("layer", "head").cast(pl.Int64)).sort("prompt")
-    wide = ordered.pivot(on="prompt", index=["layer", "head"], values="value")
-    placed = made.select("layer", "head").join(wide, on=["layer", "head"], maintain_order="left")
-    found = effects(placed.drop("layer", "head").to_numpy().T, seed=seed)
-    numbers = {"low": found.low, "high": found.high, "q": found.q}
-    return made.with_columns(pl.Series(name, values).fill_nan(None) for name, values in numbers.items())
-
-
 def look(run: Run, part: FigurePart, made: pl.DataFrame) -> Look:
     wanted = _measures(run, part)
     names = sentences.listed([selection.class_label(run, each) for each in wanted])
-    words = {ENTROPY: "entropy (nats)", SINK: "attention on the first token"}.get(wanted[0], f"attention on {names}")
+    words = WORDS.get(wanted[0], f"attention on {names}")
+    if part.value == "enrichment" and wanted[0] in run.classes:
+        words += ", times a uniform gaze"
     gaze = selection.group_words(selection.queries(run, part))
     kind = "Change of the" if part.difference else "The"
+    pairs = [(less, arm) for _, arm, less in _panels(run, part) if less is not None and less.model != arm.model]
+    methods = dict.fromkeys(matched(*pair).method for pair in pairs)
+    how = "".join(f", {method}" for method in methods)
+    several = wanted[0] in OF_INSERTIONS and selection.queries(run, part) != "last"
     return Look(
         title=part.title or f"All heads: {words}",
-        y=part.y or words,
+        y=part.y or (f"change in {words}" if part.difference else words),
         caption=f"{kind} gaze of {gaze}, mean over n = {sentences.range_of(*extent(made['n']), 'prompt')}, "
-        + ("paired by prompt" if part.difference else "each head by itself")
+        + (f"paired by prompt{how}" if part.difference else "each head by itself")
+        + ("; of the queries' mean gaze" if several else "")
         + (
             "; too few prompts to tell which changes may be chance."
             if part.difference and made["q"].is_null().any()
@@ -177,14 +175,11 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
         )
         told = ["layer", "head", alt.Tooltip("value", format=".4f"), alt.Tooltip("q", format=".2g"), "n"]
         cells = base.mark_rect().encode(
-            color=alt.Color("value:Q", scale=scale, title=textwrap.wrap(seen.y, 18)), tooltip=told
+            color=alt.Color("value:Q", scale=scale, title=sentences.wrapped(seen.y, 18)), tooltip=told
         )
-        chance = base.transform_filter(f"datum.q !== null && datum.q >= {FALSE_DISCOVERIES}")
-        unsure = chance.mark_rect(color=GRAY).encode(tooltip=told)
+        unsure = base.transform_filter(UNSURE).mark_rect(color=GRAY).encode(tooltip=told)
         below = (
-            base.transform_filter(
-                f"datum.value < {-MARKED * reach} && !(datum.q !== null && datum.q >= {FALSE_DISCOVERIES})"
-            )
+            base.transform_filter(f"datum.value < {-MARKED * reach} && !{UNSURE}")
             .mark_text(fontSize=9, text="–")
             .encode(color=alt.condition(f"datum.value < {-DARK * reach}", alt.value("white"), alt.value("black")))
         )
@@ -192,8 +187,10 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
         charts.append(shown.properties(width=alt.Step(15), height=alt.Step(15), title=title))
     caption = f"{seen.caption} A dash: below zero by over a tenth of the scale." if signed else seen.caption
     if made["q"].is_not_null().any():
-        caption += f" Gray: may be chance (q >= {FALSE_DISCOVERIES})."
-    title = alt.Title(seen.title, subtitle=textwrap.wrap(caption, 80), anchor="start")
+        caption += (
+            f" Gray: may be chance (q >= {FALSE_DISCOVERIES}){UNDER if made['floor'].is_not_null().any() else ''}."
+        )
+    title = alt.Title(seen.title, subtitle=sentences.wrapped(caption, 80), anchor="start")
     beside = max(1, WIDEST // max(1, made["layer"].n_unique()))
     return alt.concat(*charts, columns=beside).properties(title=title)
 
@@ -202,26 +199,24 @@ def read(made: pl.DataFrame, seen: Look) -> str:
     numbers, observed = [], []
     for title in dict.fromkeys(made["panel"]):
         part = made.filter(pl.col("panel") == title)
-        top = part.sort("value", descending=True, maintain_order=True).head(5)
-        told = [
-            f"layer {r['layer']} head {r['head']} {sentences.number(r['value'])}" for r in top.iter_rows(named=True)
-        ]
-        numbers.append(f"**{title}**: highest {sentences.listed(told)}.")
-        low = part.sort("value", maintain_order=True).head(3)
-        told = [
-            f"layer {r['layer']} head {r['head']} {sentences.number(r['value'])}" for r in low.iter_rows(named=True)
-        ]
-        numbers.append(f"**{title}**: lowest {sentences.listed(told)}.")
+        ordered = part.sort("value", descending=True, maintain_order=True)
+        for word, some in (("highest", ordered.head(5)), ("lowest", ordered.reverse().head(3))):
+            told = sentences.listed([_told(row) for row in some.iter_rows(named=True)])
+            numbers.append(f"**{title}**: {word} {told}.")
         mean = sentences.number(float(part["value"].mean()))  # type: ignore[arg-type]
         observed.append(f"{title}: the mean over {len(part)} heads is {mean}.")
         above = int((part["value"] > 0).sum())
         if part["q"].is_not_null().any():
-            sure = part.filter(pl.col("q") < FALSE_DISCOVERIES)
+            above_floor = pl.col("value").abs() > pl.col("floor").fill_null(0)
+            sure = part.filter(pl.col("q") < FALSE_DISCOVERIES, above_floor)
             up, down = int((sure["value"] > 0).sum()), int((sure["value"] < 0).sum())
             observed.append(
                 f"{title}: {len(sure)} of {len(part)} heads change by more than chance would make "
                 f"(q < {FALSE_DISCOVERIES}), {up} of them up and {down} down."
             )
+            hidden = len(part.filter(pl.col("q") < FALSE_DISCOVERIES, ~above_floor))
+            if hidden:
+                observed.append(f"{title}: rounding could make {hidden} more with such a q, so these are not counted.")
         elif (part["value"] < 0).any():
             observed.append(f"{title}: {above} of {len(part)} heads are above zero.")
         by_layer = part.group_by("layer", maintain_order=True).agg(pl.col("value").mean())
@@ -244,6 +239,14 @@ def read(made: pl.DataFrame, seen: Look) -> str:
             "Observations": observed,
         },
     )
+
+
+def _told(row: dict[str, Any]) -> str:
+    """A head and its number; of a change, whether it may be chance."""
+    told = f"layer {row['layer']} head {row['head']} {sentences.number(row['value'])}"
+    if row["q"] is None or (row["q"] < FALSE_DISCOVERIES and abs(row["value"]) > (row["floor"] or 0)):
+        return told
+    return f"{told} (may be chance, q = {row['q']:.2g})" if row["q"] >= FALSE_DISCOVERIES else f"{told} (rounding)"
 
 
 def _numbers(what: str, made: pl.DataFrame) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import combinations
 
 import altair as alt
@@ -34,22 +34,31 @@ FIELDS = (
     Field("without", pl.Float64, "what another token receives, likewise", optional=True),
     Field("rank", pl.Int64, "the head's rank by how far its first two lines are apart", optional=True),
     Field("of", pl.Int64, "among so many heads", optional=True),
+    Field("effect", pl.Float64, "how far they are apart, mean over shared tokens and prompts", optional=True),
+    Field("typical", pl.Float64, "the median of that over all heads", optional=True),
     Field("reliability", pl.Float64, "of the ranking, split-half, from 0 to 1", optional=True),
     Field("over", pl.String, "mean over the queries that can see the token (visible), or over all", optional=True),
     Field("colour", pl.String, "of the line, such as '#1f77b4'", optional=True),
 )
 OVER = {"visible": "\nmean over the queries\nthat see the token", "all": "\nmean over all queries"}
 KEYS = ("panel", "form", "series", "position")
+BESIDE = 3  # panels in a row
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2])
 Panel = alt.LayerChart | alt.FacetChart
 X_TITLES = {SHARED: "token position, insertion cut out", FULL: "token position, whole sequence"}
 
 
 def panels(run: Run, part: FigurePart) -> Sequence[PanelPart]:
-    """Those of the study, or the first head of each model."""
+    """Those of the study, the heads of the largest effect, or the first head of each model."""
     if part.panels:
         return part.panels
     first = part.number_from
+    if part.top is not None:
+        return [
+            PanelPart(model=model, layer=layer + first, head=head + first)
+            for model in selection.models(run, part)
+            for layer, head in _ranking(run, part, model).top(part.top)
+        ]
     return [
         PanelPart(model=model, layer=run.layers(model)[0] + first, head=run.heads(model)[0] + first)
         for model in selection.models(run, part)
@@ -57,17 +66,15 @@ def panels(run: Run, part: FigurePart) -> Sequence[PanelPart]:
 
 
 def table(run: Run, part: FigurePart) -> pl.DataFrame:
-    names, group = selection.conditions(run, part), selection.queries(run, part)
     shown = panels(run, part)
-    ranks: dict[str, Ranking] = {}
-    for model in dict.fromkeys(panel.model for panel in shown if len(names) > 1):
-        every = Heads(model, group, run.layers(model), run.heads(model), part.over)
-        ranks[model] = ranking(distances(run, every, *names[:2]), every.layers, every.heads, run.study.seed)
+    compared = len(selection.conditions(run, part)) > 1
+    ranks = {model: _ranking(run, part, model) for model in {panel.model for panel in shown} if compared}
     colours = _colours(run, part)
     parts = []
     for panel in shown:
         ranked = None if panel.also else ranks.get(panel.model)
-        rank = ranked.rank.get(selection.place_of(run, part, panel)) if ranked else None
+        place = selection.place_of(run, part, panel)
+        rank = ranked.rank.get(place) if ranked else None
         lines = _lines(run, part, panel)
         for form in _forms(part, panel):
             parts.append(
@@ -77,6 +84,8 @@ def table(run: Run, part: FigurePart) -> pl.DataFrame:
                     form=pl.lit(form),
                     rank=pl.lit(rank, dtype=pl.Int64),
                     of=pl.lit(ranked.of if ranked and ranked.rank else None, dtype=pl.Int64),
+                    effect=pl.lit(ranked.effect[place] if ranked and rank else None, dtype=pl.Float64),
+                    typical=pl.lit(ranked.typical if ranked and rank else None, dtype=pl.Float64),
                     reliability=pl.lit(ranked.reliability if ranked else None, dtype=pl.Float64),
                     over=pl.lit(part.over),
                     colour=pl.col("series").replace_strict(colours, default=None, return_dtype=pl.String),
@@ -84,6 +93,18 @@ def table(run: Run, part: FigurePart) -> pl.DataFrame:
                 .select(field.name for field in FIELDS)
             )
     return pl.concat(parts)
+
+
+def _ranking(run: Run, part: FigurePart, model: str) -> Ranking:
+    """Of a model's heads by how far their first two lines are apart."""
+    one, two = selection.conditions(run, part)[:2]
+    return _ranked(run, model, selection.queries(run, part), part.over, one, two)
+
+
+@lru_cache(maxsize=8)
+def _ranked(run: Run, model: str, group: str, over: str, one: str, two: str) -> Ranking:
+    every = Heads(model, group, run.layers(model), run.heads(model), over)
+    return ranking(distances(run, every, one, two), every.layers, every.heads, run.study.seed)
 
 
 def _forms(part: FigurePart, panel: PanelPart) -> list[str]:
@@ -128,7 +149,8 @@ def look(run: Run, part: FigurePart, made: pl.DataFrame) -> Look:
     return Look(
         title=part.title or "Attention received along the prompt",
         y=f"{part.y or 'average attention weight'}{OVER[part.over] if group != 'last' else ''}",
-        caption=f"Gaze of {gaze}; {f'mean over {many}' if most > 1 else 'one prompt'}; {interval}.{others}"
+        caption=(f"The {sentences.counted(part.top, 'head')} of the largest effect in each model. " if part.top else "")
+        + f"Gaze of {gaze}; {f'mean over {many}' if most > 1 else 'one prompt'}; {interval}.{others}"
         + (" Layers and heads are numbered from 1." if part.number_from else ""),
         number_from=part.number_from,
     )
@@ -154,16 +176,20 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
     width = 300 if len(titles) > 1 else 640
     rows = []
     titled: set[str] = set()
-    for form in forms:
-        charts: list[Panel] = []
-        for title in titles:
-            part = made.filter(pl.col("panel") == title, pl.col("form") == form)
-            if len(part):
-                y = "" if charts else seen.y
-                charts.append(_panel(part, "" if title in titled else title, y, X_TITLES.get(form, form), scale, width))
-                titled.add(title)
-        rows.append(alt.hconcat(*charts))
-    title = alt.Title(seen.title, subtitle=textwrap.wrap(seen.caption, 130 if len(titles) > 1 else 100), anchor="start")
+    for start in range(0, len(titles), BESIDE):
+        for form in forms:
+            charts: list[Panel] = []
+            for title in titles[start : start + BESIDE]:
+                part = made.filter(pl.col("panel") == title, pl.col("form") == form)
+                if len(part):
+                    y, named = "" if charts else seen.y, "" if title in titled else title
+                    charts.append(_panel(part, named, y, X_TITLES.get(form, form), scale, width))
+                    titled.add(title)
+            if charts:
+                rows.append(alt.hconcat(*charts))
+    title = alt.Title(
+        seen.title, subtitle=sentences.wrapped(seen.caption, 130 if len(titles) > 1 else 100), anchor="start"
+    )
     made_of: alt.TopLevelMixin = alt.vconcat(*rows).properties(title=title).resolve_scale(color="shared")
     return made_of
 
@@ -301,13 +327,15 @@ def _parting(title: str, form: str, part: pl.DataFrame) -> str | None:
 
 
 def _rank(title: str, panel: pl.DataFrame) -> str | None:
-    rank, of, trust = (panel[name][0] for name in ("rank", "of", "reliability"))
+    rank, of, trust, effect, typical = (panel[name][0] for name in ("rank", "of", "reliability", "effect", "typical"))
     names = list(dict.fromkeys(panel["series"]))
     if rank is None or of is None or len(names) < 2:
         return None
     return (
         f"{title}: by the distance between {names[0]} and {names[1]} on shared tokens this head is number {rank} of "
-        f"the {of} measured" + (f" (split-half reliability of the ranking {trust:.2f})." if trust is not None else ".")
+        f"the {of} measured"
+        + (f", {effect / typical:.2g} times the median head" if effect is not None and typical else "")
+        + (f" (split-half reliability of the ranking {trust:.2f})." if trust is not None else ".")
     )
 
 

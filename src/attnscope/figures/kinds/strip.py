@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
-
 import altair as alt
 import polars as pl
 
@@ -141,7 +139,7 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
         words = base.mark_text(align="left", font="monospace", fontSize=11.5).encode(x="word:Q", y=y, text="shown:N")
         lines = int(part["line"].max()) + 1  # type: ignore[arg-type]
         charts.append(alt.layer(cells, frame, words).properties(width=wide * 7, height=18 * lines, title=title))
-    title = alt.Title(seen.title, subtitle=textwrap.wrap(seen.caption, 100), anchor="start")
+    title = alt.Title(seen.title, subtitle=sentences.wrapped(seen.caption, 100), anchor="start")
     beside = max(1, COLUMNS // wide)  # short lines leave room for panels side by side
     together = alt.concat(*charts, columns=beside)
     made_of: alt.TopLevelMixin = together.properties(title=title).resolve_scale(color="independent")

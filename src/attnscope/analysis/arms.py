@@ -1,0 +1,140 @@
+"""An arm of a comparison: one model under one condition, and every quantity that arms are compared in, by prompt.
+
+All quantities are such that a difference of arms is a difference of them. Those that tell what an insertion does are
+relative to the base prompt, which by itself keeps all (1), moves nothing (0) and takes nothing (0). For a class that
+no inserted token belongs to, mass = mass in the base prompt + dilution + redistribution, in every arm; so a
+difference in mass is always the sum of a difference in dilution and one in redistribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from attnscope.analysis.insertion import insertion, untouched_classes
+from attnscope.analysis.run import Run
+from attnscope.analysis.spread import mean_of_seen
+from attnscope.errors import AttnscopeError
+from attnscope.study.measures import OF_INSERTIONS
+
+Numbers = NDArray[np.float64]
+
+MASS, ENRICHMENT, DILUTION, REDISTRIBUTION = "mass", "enrichment", "dilution", "redistribution"
+OF_CLASSES = (MASS, ENRICHMENT, DILUTION, REDISTRIBUTION)
+QUANTITIES = (*OF_CLASSES, *OF_INSERTIONS)
+EVERY = "(all)"
+"""Stands for a class where a quantity has none."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One side of a comparison."""
+
+    run: Run
+    model: str
+    condition: str
+
+    @property
+    def inserts(self) -> bool:
+        return self.run.study.condition(self.condition).insert is not None
+
+
+@dataclass(frozen=True)
+class Values:
+    """One quantity of one class, seen by one query group: (prompts, layers, heads); NaN where it has no meaning."""
+
+    queries: str
+    quantity: str
+    token_class: str
+    prompts: NDArray[np.int64]
+    values: Numbers
+    per_mass: Numbers | None = None
+    """(layers, heads): how much of the quantity one unit of attention is, so that an error can be carried over."""
+
+
+@dataclass(frozen=True)
+class Masses:
+    """(prompts, query groups, layers, heads, classes) in each."""
+
+    prompts: NDArray[np.int64]
+    mass: Numbers
+    expected: Numbers
+
+
+@lru_cache(maxsize=4)
+def masses(run: Run, model: str, condition: str) -> Masses:
+    """The table `mass` of one arm as arrays; every cell has the same rows in the same order."""
+    held = (
+        run.table("mass")
+        .filter(pl.col("model") == model, pl.col("condition") == condition)
+        .select("prompt", "mass", "expected")
+        .collect()
+        .sort("prompt", maintain_order=True)
+    )
+    shape = (len(run.study.measure.queries), len(run.layers(model)), len(run.heads(model)), len(run.classes))
+    prompts = held["prompt"].unique(maintain_order=True).to_numpy().astype(np.int64)
+    arrays = [held[name].to_numpy().astype(np.float64).reshape(len(prompts), *shape) for name in ("mass", "expected")]
+    for array in arrays:
+        if not np.isfinite(array).all():
+            raise AttnscopeError(
+                "some of the numbers are not a number",
+                where=f"{run.path / 'mass.parquet'}: {model}, {condition}",
+                allowed="tables as 'attnscope run' wrote them",
+                todo="remove the table and give the same 'attnscope run' again",
+            )
+    return Masses(prompts, *arrays)
+
+
+def base_condition(run: Run) -> str | None:
+    """The first condition that inserts nothing, if the run has one."""
+    return next((name for name in run.conditions if run.study.condition(name).insert is None), None)
+
+
+def quantities(arm: Arm) -> Iterator[Values]:
+    """Everything that can be told of an arm; of insertions only if the run has the base prompt too."""
+    held = masses(arm.run, arm.model, arm.condition)
+    for group, queries in enumerate(arm.run.study.measure.queries):
+        for place, name in enumerate(arm.run.classes):
+            mass, expected = (each[:, group, :, :, place] for each in (held.mass, held.expected))
+            per_mass = np.divide(1, expected, out=np.full(expected.shape, np.nan), where=expected > 0)
+            yield Values(queries, MASS, name, held.prompts, mass, np.ones(mass.shape[1:]))
+            yield Values(queries, ENRICHMENT, name, held.prompts, mass * per_mass, mean_of_seen(per_mass, 0))
+    base = base_condition(arm.run)
+    if base is None or not any(arm.run.study.condition(name).insert for name in arm.run.conditions):
+        return
+    if arm.inserts:
+        yield from _of_insertion(arm, base)
+    else:
+        yield from _of_base(arm, held)
+
+
+def _of_base(arm: Arm, held: Masses) -> Iterator[Values]:
+    for group, queries in enumerate(arm.run.study.measure.queries):
+        nothing = np.zeros(held.mass[:, group, :, :, 0].shape)
+        for name in arm.run.classes:
+            yield Values(queries, DILUTION, name, held.prompts, nothing, np.ones(nothing.shape[1:]))
+            yield Values(queries, REDISTRIBUTION, name, held.prompts, nothing, np.ones(nothing.shape[1:]))
+        for quantity, value in zip(OF_INSERTIONS, (1, 0, 0), strict=True):
+            yield Values(queries, quantity, EVERY, held.prompts, nothing + value)
+
+
+def _of_insertion(arm: Arm, base: str) -> Iterator[Values]:
+    before, after = masses(arm.run, arm.model, base), masses(arm.run, arm.model, arm.condition)
+    untouched = untouched_classes(arm.run, arm.model, arm.condition)
+    for group, queries in enumerate(arm.run.study.measure.queries):
+        found = insertion(arm.run, arm.model, base, arm.condition, queries)
+        prompts = np.asarray(found.prompts, dtype=np.int64)
+        had, has = (each.mass[np.searchsorted(each.prompts, prompts), group] for each in (before, after))
+        for place, name in enumerate(arm.run.classes):
+            if name in untouched:
+                diluted = (found.kept - 1) * had[..., place]
+                moved = has[..., place] - had[..., place] - diluted
+                yield Values(queries, DILUTION, name, prompts, diluted, np.ones(moved.shape[1:]))
+                yield Values(queries, REDISTRIBUTION, name, prompts, moved, np.ones(moved.shape[1:]))
+        for quantity, values in zip(OF_INSERTIONS, (found.kept, found.moved, found.taken), strict=True):
+            yield Values(queries, quantity, EVERY, prompts, values)

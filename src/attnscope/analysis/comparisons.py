@@ -1,0 +1,233 @@
+"""What a run lets one compare, and the comparison itself: head by head, class by class, within prompts.
+
+Conditions are compared with the base prompt, a control with what it controls for, models with the first one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from attnscope.analysis.arms import Arm, Values, base_condition, quantities
+from attnscope.analysis.effects import FALSE_DISCOVERIES, effects, unpaired_effects
+from attnscope.analysis.matching import Matching, matched
+from attnscope.analysis.ranking import reliability
+from attnscope.analysis.run import Run
+from attnscope.analysis.spread import mean_of_seen
+
+Kind = Literal["condition", "control", "model", "run"]
+Numbers = NDArray[np.float64]
+
+KEYS = ("queries", "quantity", "token_class")
+STATISTICS = ("n", "one", "two", "difference", "low", "high", "size", "p", "q")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Arm two less arm one; paired: prompts of the same number are the same prompt."""
+
+    kind: Kind
+    one: Arm
+    two: Arm
+    paired: bool = True
+
+    @property
+    def name(self) -> str:
+        """Such as 'filler less none, SmolLM2-135M' or 'tuned less base, none'."""
+        one, two = self.one, self.two
+        if self.kind == "run":
+            sides = [f"{each.model}, {each.condition} ({each.run.path.name})" for each in (two, one)]
+            return " less ".join(sides)
+        if self.kind == "model":
+            return f"{two.model} less {one.model}, {one.condition}"
+        return f"{two.condition} less {one.condition}, {one.model}"
+
+    @property
+    def sides(self) -> tuple[str, str]:
+        """What tells the arms apart, in a word or two."""
+        one, two = self.one, self.two
+        if self.kind == "run":
+            return one.run.path.name, two.run.path.name
+        return (one.model, two.model) if self.kind == "model" else (one.condition, two.condition)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The numbers of a comparison."""
+
+    comparison: Comparison
+    method: str
+    """How heads were matched."""
+    heads: pl.DataFrame
+    """queries, quantity, token_class, layer, head, layer_two, head_two, the statistics, floor, sure, rank.
+
+    q is over all heads and classes of one query group and quantity. floor: what rounding alone could make; null if not
+    known. sure: q is small enough and the difference above the floor. rank: by size of the difference, from 1.
+    """
+    overall: pl.DataFrame
+    """queries, quantity, token_class, the statistics of the mean over heads, heads, up, down, reliability.
+
+    up, down: how many heads are surely so. reliability: of the heads' ranking.
+    """
+
+
+def comparisons(run: Run) -> list[Comparison]:
+    """All that the study implies, in its order."""
+    return [*_of_conditions(run), *_of_models(run)]
+
+
+def _of_conditions(run: Run) -> Iterator[Comparison]:
+    base = base_condition(run)
+    edits = [name for name in run.conditions if run.study.condition(name).insert is not None]
+    for model in run.models:
+        if base is not None:
+            yield from (Comparison("condition", Arm(run, model, base), Arm(run, model, name)) for name in edits)
+        for name in edits:
+            controlled = run.study.condition(name).match
+            if controlled in edits:
+                yield Comparison("control", Arm(run, model, name), Arm(run, model, controlled))
+
+
+def _of_models(run: Run) -> Iterator[Comparison]:
+    first, *others = run.models
+    for other in others:
+        yield from (Comparison("model", Arm(run, first, name), Arm(run, other, name)) for name in run.conditions)
+
+
+@lru_cache(maxsize=32)
+def compare(comparison: Comparison) -> Compared:
+    """Every quantity that both arms have."""
+    matching = matched(comparison.one, comparison.two)
+    seed = comparison.one.run.study.seed
+    first = {(each.queries, each.quantity, each.token_class): each for each in quantities(comparison.one)}
+    pairs = [
+        (first[each.queries, each.quantity, each.token_class], each)
+        for each in quantities(comparison.two)
+        if (each.queries, each.quantity, each.token_class) in first
+    ]
+    families: dict[tuple[str, str], list[tuple[Values, Values]]] = {}
+    for one, two in pairs:
+        families.setdefault((one.queries, one.quantity), []).append((one, two))
+    heads, overall = [], []
+    for family in families.values():
+        by_head, by_class = _family(comparison, matching, family, seed)
+        heads.append(by_head)
+        overall.append(by_class)
+    return Compared(comparison, matching.method, pl.concat(heads), pl.concat(overall))
+
+
+def _family(
+    comparison: Comparison, matching: Matching, family: Sequence[tuple[Values, Values]], seed: int
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """One quantity of one query group, of all classes: what is tested together."""
+    sides = [_sides(comparison, matching, one, two) for one, two in family]
+    ones, twos = (np.stack([side[which] for side in sides], 1) for which in (0, 1))  # (prompts, classes, pairs)
+    names = [one.token_class for one, _ in family]
+    by_head = _of_heads(comparison, matching, family, ones, twos)
+    whole = [_over_heads(ones, twos, each) for each in (ones, twos)]
+    by_class = _statistics(comparison, whole[0], whole[1], seed).with_columns(token_class=pl.Series(names))
+    counts = by_head.group_by("token_class", maintain_order=True).agg(
+        heads=pl.len().cast(pl.Int64),
+        up=(pl.col("sure") & (pl.col("difference") > 0)).sum().cast(pl.Int64),
+        down=(pl.col("sure") & (pl.col("difference") < 0)).sum().cast(pl.Int64),
+    )
+    trusted = [reliability(twos[:, c] - ones[:, c], seed) if comparison.paired else None for c in range(len(names))]
+    by_class = by_class.join(counts, on="token_class", maintain_order="left").with_columns(
+        reliability=pl.Series(trusted, dtype=pl.Float64)
+    )
+    about = {"queries": pl.lit(family[0][0].queries), "quantity": pl.lit(family[0][0].quantity)}
+    where = ["layer", "head", "layer_two", "head_two"]
+    return (
+        by_head.with_columns(**about).select(*KEYS, *where, *STATISTICS, "floor", "sure", "rank"),
+        by_class.with_columns(**about).select(*KEYS, *STATISTICS, "heads", "up", "down", "reliability"),
+    )
+
+
+def _of_heads(
+    comparison: Comparison,
+    matching: Matching,
+    family: Sequence[tuple[Values, Values]],
+    ones: Numbers,
+    twos: Numbers,
+) -> pl.DataFrame:
+    pairs, seed = ones.shape[2], comparison.one.run.study.seed
+    floor = np.concatenate([_floor(comparison, matching, one, two) for one, two in family])
+    above = pl.col("difference").abs() > pl.col("floor").fill_null(0)
+    flat = [each.reshape(len(each), -1) for each in (ones, twos)]
+    return (
+        _statistics(comparison, flat[0], flat[1], seed)
+        .with_columns(
+            token_class=pl.Series(np.repeat([one.token_class for one, _ in family], pairs)),
+            floor=pl.Series(floor).fill_nan(None),
+            **_places(comparison, matching, len(family)),
+        )
+        .with_columns(
+            sure=(pl.col("q") < FALSE_DISCOVERIES) & above,
+            rank=pl.col("difference").abs().rank("min", descending=True).over("token_class").cast(pl.Int64),
+        )
+    )
+
+
+def _sides(comparison: Comparison, matching: Matching, one: Values, two: Values) -> tuple[Numbers, Numbers]:
+    """(prompts, pairs of heads) of both arms; where paired, of the prompts that both have."""
+    first, second = one.values[:, *matching.one], two.values[:, *matching.two]
+    if not comparison.paired:
+        return first, second
+    _, mine, theirs = np.intersect1d(one.prompts, two.prompts, return_indices=True)
+    return first[mine], second[theirs]
+
+
+def _over_heads(ones: Numbers, twos: Numbers, values: Numbers) -> Numbers:
+    """(prompts, classes): the mean over the heads that have the quantity in any prompt of both arms."""
+    missing = [np.isnan(each).all(0) for each in (ones, twos)]
+    counted = np.where(missing[0] | missing[1], 0.0, 1.0)  # (classes, pairs)
+    heads = counted.sum(1)
+    total = np.where(counted > 0, values, 0.0).sum(2)
+    found: Numbers = np.divide(total, heads, out=np.full(total.shape, np.nan), where=heads > 0)
+    return found
+
+
+def _statistics(comparison: Comparison, one: Numbers, two: Numbers, seed: int) -> pl.DataFrame:
+    """Of (prompts, columns) of both arms, a row a column."""
+    if comparison.paired:  # both means are of the prompts that are compared
+        missing = np.isnan(one) | np.isnan(two)
+        one, two = np.where(missing, np.nan, one), np.where(missing, np.nan, two)
+    found = effects(two - one, seed) if comparison.paired else unpaired_effects(one, two, seed)
+    made = pl.DataFrame(
+        {
+            "n": found.n,
+            "one": mean_of_seen(one, 0),
+            "two": mean_of_seen(two, 0),
+            "difference": found.mean,
+            "low": found.low,
+            "high": found.high,
+            "size": found.size,
+            "p": found.p,
+            "q": found.q,
+        }
+    )
+    return made.with_columns(pl.col(pl.Float64).fill_nan(None))
+
+
+def _places(comparison: Comparison, matching: Matching, times: int) -> dict[str, pl.Series]:
+    made = {}
+    for arm, places, end in ((comparison.one, matching.one, ""), (comparison.two, matching.two, "_two")):
+        numbers = (np.asarray(arm.run.layers(arm.model)), np.asarray(arm.run.heads(arm.model)))
+        for name, of_axis, place in zip(("layer", "head"), numbers, places, strict=True):
+            made[f"{name}{end}"] = pl.Series(np.tile(of_axis[place], times), dtype=pl.Int64)
+    return made
+
+
+def _floor(comparison: Comparison, matching: Matching, one: Values, two: Values) -> Numbers:
+    """By pair of heads: what the rounding of both arms can make at most; NaN where that is not known."""
+    total = np.zeros(len(matching.one[0]))
+    for arm, places, held in ((comparison.one, matching.one, one), (comparison.two, matching.two, two)):
+        noise = arm.run.noise(arm.model, held.queries)
+        total = total + (np.nan if noise is None or held.per_mass is None else (noise * held.per_mass)[places])
+    return total

@@ -1,0 +1,77 @@
+"""What an insertion does to the tokens that were there before: it takes from all of them alike, and moves what is left.
+
+Let b be what the shared tokens receive in the base prompt and c what they receive with the insertion. Dilution is one
+factor, kept = sum(c) / sum(b): were it all, c would be kept * b. Redistribution is the rest: `moved` is half the sum
+of |c / sum(c) - b / sum(b)|, the share of the remaining attention that sits on other tokens than before. For a query
+group of one token this is exact. A group of several is taken by its mean gaze: queries that dilute unequally then
+count as some redistribution.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from attnscope.analysis.gazes import Gaze, Heads, paired
+from attnscope.analysis.run import Run
+from attnscope.study.classes import OTHER, membership
+from attnscope.study.segments import INSERTED, Span
+from attnscope.study.tokens import Token
+
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Insertion:
+    """(prompts, layers, heads) in each; NaN where the shared tokens receive nothing."""
+
+    prompts: list[int]
+    kept: Numbers
+    moved: Numbers
+    taken: Numbers
+    """The share of attention on inserted tokens."""
+
+
+@lru_cache(maxsize=16)
+def insertion(run: Run, model: str, base: str, condition: str, queries: str) -> Insertion:
+    """Every head of a model, prompt by prompt."""
+    chosen = Heads(model, queries, run.layers(model), run.heads(model), over="all")
+    prompts, found = [], []
+    for one, two in paired(run, chosen, base, condition):
+        prompts.append(one.prompt)
+        found.append(_split(one, two))
+    shape = (0, len(chosen.layers), len(chosen.heads))
+    kept, moved, taken = (np.stack(each) for each in zip(*found, strict=True)) if found else [np.zeros(shape)] * 3
+    return Insertion(prompts, kept, moved, taken)
+
+
+def _split(one: Gaze, two: Gaze) -> tuple[Numbers, Numbers, Numbers]:
+    shared, mine, others = np.intersect1d(one.base, two.base, return_indices=True)
+    known = shared >= 0
+    before, after = one.attention[..., mine[known]], two.attention[..., others[known]]
+    had, has = before.sum(-1), after.sum(-1)
+    there = (had > 0) & (has > 0)
+    kept = np.divide(has, had, out=np.full(had.shape, np.nan), where=there)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        apart = np.abs(after / has[..., None] - before / had[..., None]).sum(-1) / 2
+    return kept, np.where(there, apart, np.nan), two.attention[..., two.inserted].sum(-1)
+
+
+@lru_cache(maxsize=16)
+def untouched_classes(run: Run, model: str, condition: str) -> list[str]:
+    """Classes that no inserted token belongs to: what they lose or gain is a matter of shared tokens alone."""
+    here = (pl.col("model") == model) & (pl.col("condition") == condition)
+    tokens = run.table("tokens").filter(here).collect().partition_by("prompt", as_dict=True)
+    names = [*run.study.rules, OTHER]
+    touched = np.zeros(len(names), dtype=bool)
+    for row in run.table("prompts").filter(here).select("prompt", "text", "spans").collect().iter_rows(named=True):
+        held = tokens[row["prompt"],]
+        columns = held.select("position", "token_id", "text", "start", "end", "special").iter_rows()
+        made = [Token(*each) for each in columns]
+        shares = membership(run.study.rules, row["text"], made, [Span(**span) for span in row["spans"]])
+        touched |= shares[:, (held["segment"] == INSERTED).to_numpy()].any(1)
+    return [name for name, is_touched in zip(names, touched, strict=True) if not is_touched]

@@ -1,0 +1,88 @@
+"""Which head of one model is compared with which of another; the method has a name that figures tell.
+
+A model and its fine-tune have the same heads under the same numbers. Whether that is so can be seen: where heads of
+one number behave alike (of all heads in the layer, the one with the nearest mean masses by class), they are matched by
+number. Otherwise numbers mean nothing, and within layers of the same relative depth heads are paired such that their
+mean masses differ least in sum. Such pairs were chosen to be alike, so what still differs is rather too small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from attnscope.analysis.arms import Arm, masses
+from attnscope.study.parts import layer_at
+
+BY_NUMBER = "heads matched by number"
+BY_BEHAVIOUR = "layers matched by relative depth, heads by behaviour (mean mass by class, on these prompts)"
+ALIKE = 0.5  # the share of heads that must have the other model's head of the same number as their nearest
+
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Matching:
+    """For each pair, the places on the layers' and heads' axes of both arms; no head of the first is there twice."""
+
+    method: str
+    one: tuple[NDArray[np.int64], NDArray[np.int64]]
+    two: tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+def matched(one: Arm, two: Arm) -> Matching:
+    """The heads of two arms."""
+    if one.model == two.model and one.run is two.run:
+        return _by_number(one)
+    first, second = _profiles(one, two), _profiles(two, one)
+    if _shape(one) == _shape(two) and _same_numbers(first, second) >= ALIKE:
+        return _by_number(one)
+    pairs = []
+    for layer, mine in enumerate(first):
+        other = _opposite(one, two, layer)
+        apart = np.abs(mine[:, None] - second[other][None]).sum(-1)
+        pairs += [(layer, row, other, column) for row, column in zip(*linear_sum_assignment(apart), strict=True)]
+    places = np.array(pairs, dtype=np.int64).T
+    return Matching(BY_BEHAVIOUR, (places[0], places[1]), (places[2], places[3]))
+
+
+def _by_number(arm: Arm) -> Matching:
+    layers, heads = (
+        each.ravel() for each in np.indices((len(arm.run.layers(arm.model)), len(arm.run.heads(arm.model))))
+    )
+    return Matching(BY_NUMBER, (layers, heads), (layers, heads))
+
+
+def _shape(arm: Arm) -> tuple[int, list[int], list[int]]:
+    return arm.run.depth(arm.model), arm.run.layers(arm.model), arm.run.heads(arm.model)
+
+
+def _opposite(one: Arm, two: Arm, place: int) -> int:
+    """The place of the second model's measured layer that is nearest to one of the first in relative depth."""
+    depth = one.run.layers(one.model)[place] / one.run.depth(one.model)
+    wanted, measured = layer_at(depth, two.run.depth(two.model)), two.run.layers(two.model)
+    return min(range(len(measured)), key=lambda each: abs(measured[each] - wanted))
+
+
+def _same_numbers(first: Numbers, second: Numbers) -> float:
+    """The share of heads whose nearest in the other model's layer has their number; ties count."""
+    apart = np.abs(first[:, :, None] - second[:, None]).sum(-1)  # (layers, heads, heads)
+    own = np.diagonal(apart, axis1=1, axis2=2)
+    return float((own <= apart.min(2)).mean())
+
+
+def _profiles(arm: Arm, other: Arm) -> Numbers:
+    """(layers, heads, query groups x classes that both arms have): mean mass over prompts."""
+    mean = masses(arm.run, arm.model, arm.condition).mass.mean(0)  # (groups, layers, heads, classes)
+    groups, classes = arm.run.study.measure.queries, arm.run.classes
+    wanted = [
+        mean[groups.index(group), :, :, classes.index(name)]
+        for group in groups
+        if group in other.run.study.measure.queries
+        for name in classes
+        if name in other.run.classes
+    ]
+    return np.stack(wanted, -1)

@@ -1,0 +1,89 @@
+"""`attnscope compare`: what differs between the arms of a run, or between two runs, with statistics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from attnscope.errors import AttnscopeError, near
+
+if TYPE_CHECKING:
+    from attnscope.analysis.comparisons import Compared
+    from attnscope.analysis.run import Run
+    from attnscope.report.sheets import Sheet
+
+
+def compare(
+    run: Annotated[Path, typer.Argument(help="A run's folder.")],
+    other: Annotated[
+        Path | None, typer.Argument(metavar="[RUN2]", help="Another, that differs from it in one thing only.")
+    ] = None,
+    queries: Annotated[str | None, typer.Option(help="Only this query group.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder for the tables; RUN/comparisons by default.")
+    ] = None,
+) -> None:
+    """Compare conditions and models of a run, or two runs: paired by prompt, with intervals and discovery rates."""
+    from attnscope.analysis.comparisons import compare as compared
+    from attnscope.analysis.comparisons import comparisons
+    from attnscope.analysis.run import Run
+    from attnscope.analysis.two_runs import between
+    from attnscope.report.comparisons import write_comparisons
+
+    first = Run(run)
+    asked = comparisons(first) if other is None else between(first, Run(other))
+    if not asked:
+        raise AttnscopeError(
+            "this run has nothing to compare",
+            where=str(run),
+            allowed="two models, or the base prompt and a condition that inserts something",
+            todo="add one to the study, or give a second run",
+        )
+    groups = _groups(first, queries)
+    folder = out or (run / ("comparisons" if other is None else f"comparisons-with-{other.name}"))
+    found = [compared(each) for each in asked]
+    for each in found:
+        _show(each, groups)
+    for path in write_comparisons(found, folder):
+        print(f"wrote {path}")  # noqa: T201
+
+
+def _groups(run: Run, queries: str | None) -> list[str]:
+    known = run.study.measure.queries
+    if queries is not None and queries not in known:
+        raise AttnscopeError(
+            f"query group '{queries}' was not measured",
+            where="--queries",
+            allowed=near(queries, known),
+            todo="use these",
+        )
+    return known if queries is None else [queries]
+
+
+def _show(found: Compared, groups: list[str]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from attnscope.report.sheets import facts, sheets
+
+    console = Console()
+    console.print(Text(f"\n{found.comparison.name}", style="bold"))
+    for sentence in facts(found):
+        console.print(Text(sentence))
+    for queries in groups:
+        for sheet in sheets(found, queries):
+            console.print(_table(sheet, queries))
+
+
+def _table(sheet: Sheet, queries: str) -> object:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=f"{queries}: {sheet.title}", title_justify="left")
+    for place, column in enumerate(sheet.columns):
+        table.add_column(column, justify="left" if place == 0 else "right", overflow="fold")
+    for row, gray in zip(sheet.rows, sheet.grayed, strict=True):
+        table.add_row(*(Text(cell) for cell in row), style="dim" if gray else None)
+    return table

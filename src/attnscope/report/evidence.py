@@ -1,0 +1,127 @@
+"""The evidence card of a run: what a careful reader asks before believing its numbers, answered in sentences."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from attnscope.analysis.run import Run
+from attnscope.figures import sentences
+
+MOST_REASONS = 5
+
+
+def evidence_card(run: Run) -> str:
+    """A Markdown document."""
+    return sentences.document(
+        "Evidence",
+        {
+            **{f"{label}": list(_of_model(run, label)) for label in run.models},
+            "Prompts": list(_of_prompts(run)),
+            "Made with": list(_made_with(run)),
+        },
+    )
+
+
+def _of_model(run: Run, label: str) -> Iterator[str]:
+    known = run.manifest["models"][label]
+    proof, sample = known["evidence"], known.get("sample", {})
+    adapter = known["spec"].get("adapter")
+    yield (
+        f"{known['architecture']} from {known['spec']['source']}{f' with adapter {adapter}' if adapter else ''}, in "
+        f"{known['dtype']} on {known['device']}, read through {proof['way']}."
+    )
+    yield (
+        f"Against eager attention, on a text of {proof['tokens']} tokens made for the check, no share differs "
+        f"by more than {proof['difference']:.1e}."
+    )
+    if sample:
+        cells = sentences.counted(len(sample["cells"]), "prompt")
+        yield (
+            f"Against eager attention, on {cells} of this run ({sample['rows']} single rows and the mean of all): "
+            f"{sample['difference']:.1e}."
+        )
+        yield from _rounding(sample["noise"])
+    yield from _row_sums(run, label, float(proof["sink_share"]))
+    for kind, layers in _masks(proof["masks"]).items():
+        yield f"Mask: {kind}, {_range(layers)}."
+    for file in known["files"]:
+        if file["weights"]:
+            yield f"Weights: {file['path'].rsplit('/', 1)[-1]}, SHA-256 {file['sha256']}."
+
+
+def _rounding(noise: dict[str, Any]) -> Iterator[str]:
+    if "moved" not in noise:
+        yield f"How far rounding in {noise['dtype']} moves attention was not measured: {noise['reason']}."
+        return
+    for group, moved in noise["moved"].items():
+        heads = np.asarray(moved)
+        yield (
+            f"Rounding: the same prompts in {noise['reference']} instead of {noise['dtype']} move {heads.max():.1e} of "
+            f"a head's attention at most and {np.median(heads):.1e} in the median head (queries: {group}). No class's "
+            "mass can be off by more."
+        )
+
+
+def _row_sums(run: Run, label: str, sink_share: float) -> Iterator[str]:
+    keys = ["condition", "prompt", "queries", "layer", "head"]
+    sums = (
+        run.table("mass")
+        .filter(pl.col("model") == label)
+        .group_by(keys)
+        .agg(pl.col("mass").sum())
+        .select(least=pl.col("mass").min(), most=pl.col("mass").max())
+        .collect()
+    )
+    least, most = sums.row(0)
+    if sink_share > 0:
+        yield f"Shares of all keys add up to {least:.3f} to {most:.6f} in every cell; the rest goes to sinks."
+    else:
+        yield f"Shares of all keys add up to 1 in every cell, within {max(abs(least - 1), abs(most - 1)):.1e}."
+
+
+def _masks(masks: dict[str, str]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for layer, kind in masks.items():
+        found.setdefault(kind, []).append(int(layer))
+    return found
+
+
+def _range(layers: list[int]) -> str:
+    if layers == list(range(layers[0], layers[-1] + 1)) and len(layers) > 1:
+        return f"layers {layers[0]} to {layers[-1]}"
+    return f"layer{'s' * (len(layers) > 1)} {sentences.listed([str(layer) for layer in layers])}"
+
+
+def _of_prompts(run: Run) -> Iterator[str]:
+    held = run.table("prompts").select("model", "condition", "prompt", "aligned", "remerged").collect()
+    counts = held.group_by("model", "condition", maintain_order=True).len()
+    for model, condition, count in counts.iter_rows():
+        yield f"{model}, {condition}: {sentences.counted(count, 'prompt')}."
+    arms = len(run.models) * len(run.conditions)
+    whole = held.group_by("prompt").len().filter(pl.col("len") == arms)
+    every = held["prompt"].n_unique()
+    yield f"{len(whole)} of {sentences.counted(every, 'prompt')} are there under every model and condition."
+    dropped = run.manifest["dropped"]
+    if not dropped:
+        yield "None was dropped."
+    for reason, count in Counter(each["reason"] for each in dropped).most_common(MOST_REASONS):
+        yield f"Dropped, {count}: {reason}."
+    if not held["aligned"].all():
+        astray = int((~held["aligned"]).sum())
+        yield f"{sentences.counted(astray, 'prompt')} can't be aligned to the base prompt: no token of these is shared."
+    merged = int(held["remerged"].sum())
+    if merged:
+        yield f"{sentences.counted(merged, 'token')} of base text have no counterpart in the base prompt."
+
+
+def _made_with(run: Run) -> Iterator[str]:
+    manifest = run.manifest
+    versions = [f"{name} {number}" for name, number in manifest["versions"].items()]
+    yield f"{sentences.listed(versions)}; Python {manifest['machine']['python']}; {manifest['machine']['system']}."
+    yield f"Seed {run.study.seed}; what is random in the statistics is drawn from it too."
+    yield f"The run's key, a hash of study, prompts and versions: {manifest['key']}."

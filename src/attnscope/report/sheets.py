@@ -1,0 +1,179 @@
+"""A comparison in rows of words and numbers, the same for the terminal, for Markdown and for the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from attnscope.analysis.arms import DILUTION, ENRICHMENT, MASS, REDISTRIBUTION
+from attnscope.analysis.comparisons import Compared
+from attnscope.analysis.effects import FALSE_DISCOVERIES, FEWEST
+from attnscope.figures import sentences
+from attnscope.study.measures import KEPT, MOVED, TAKEN
+
+TOP = 3  # heads named of each class
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A small table with a title; grayed: which rows may be chance."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    grayed: Sequence[bool]
+
+
+def sheets(found: Compared, queries: str) -> list[Sheet]:
+    """What one query group shows: mean over heads by class, what the insertion does, and the heads that change most."""
+    overall = found.overall.filter(pl.col("queries") == queries)
+    heads = found.heads.filter(pl.col("queries") == queries)
+    sides = found.comparison.sides
+    made = [_classes(overall, sides), _parts(overall), _insertion(overall, sides), _top(heads, overall)]
+    return [each for each in made if each.rows]
+
+
+def facts(found: Compared) -> list[str]:
+    """Sentences on how the comparison was made."""
+    n = found.overall.filter(pl.col("n") > 0)["n"]
+    least, most = int(n.min() or 0), int(n.max() or 0)  # type: ignore[arg-type]
+    many = f"{most}" if least == most else f"{least} to {most}"
+    paired = "paired by prompt" if found.comparison.paired else "other prompts in each run, so not paired"
+    told = [f"n = {many} prompts, {paired}; {found.method}."]
+    if most < FEWEST:
+        told.append(f"With fewer than {FEWEST} prompts there is no interval and no test.")
+    if found.heads["floor"].is_null().all():
+        told.append("How far rounding moves attention was not measured.")
+    else:
+        worst: Any = found.heads.filter(pl.col("quantity") == MASS)["floor"].max()
+        told.append(f"Rounding alone can make a difference in mass of {worst:.1g} at most, in the worst head.")
+    return told
+
+
+def _classes(overall: pl.DataFrame, sides: tuple[str, str]) -> Sheet:
+    rows, grayed = [], []
+    times = {row["token_class"]: row for row in _of(overall, ENRICHMENT)}
+    for row in _of(overall, MASS):
+        enriched = times.get(row["token_class"])
+        rows.append(
+            (
+                row["token_class"],
+                sentences.number(row["one"]),
+                sentences.number(row["two"]),
+                ends(row),
+                _ratio(enriched),
+                sign(row["q"]),
+                f"{row['up']} up, {row['down']} down of {row['heads']}",
+                share(row["reliability"]),
+            )
+        )
+        grayed.append(not _sure(row))
+    columns = ("class", *sides, "difference", "enrichment", "q", "heads", "reliability")
+    return Sheet("mass by class, mean over heads", columns, rows, grayed)
+
+
+def _parts(overall: pl.DataFrame) -> Sheet:
+    rows, grayed = [], []
+    spread = {row["token_class"]: row for row in _of(overall, REDISTRIBUTION)}
+    whole = {row["token_class"]: row for row in _of(overall, MASS)}
+    for row in _of(overall, DILUTION):
+        name = row["token_class"]
+        other = spread[name]
+        if not whole[name]["one"] and not whole[name]["two"]:
+            continue
+        cells = (ends(whole[name]), ends(row), ends(other), sign(other["q"]), f"{other['up']} up, {other['down']} down")
+        rows.append((name, *cells))
+        grayed.append(not _sure(other))
+    columns = ("class", "change", "dilution", "redistribution", "q of it", "heads")
+    return Sheet("why it changes: taken from all alike, or moved", columns, rows, grayed)
+
+
+def _insertion(overall: pl.DataFrame, sides: tuple[str, str]) -> Sheet:
+    words = {
+        TAKEN: "share of attention on inserted tokens",
+        KEPT: "share that the other tokens keep",
+        MOVED: "share of that on other tokens than before",
+    }
+    rows, grayed = [], []
+    for quantity, meaning in words.items():
+        for row in _of(overall, quantity):
+            count = f"{row['up']} up, {row['down']} down of {row['heads']}"
+            first, second = sentences.number(row["one"]), sentences.number(row["two"])
+            rows.append((meaning, first, second, ends(row), sign(row["q"]), count))
+            grayed.append(not _sure(row))
+    return Sheet("the insertion", ("quantity", *sides, "difference", "q", "heads"), rows, grayed)
+
+
+def _top(heads: pl.DataFrame, overall: pl.DataFrame) -> Sheet:
+    rows, grayed = [], []
+    for each in _of(overall, MASS):
+        mine = heads.filter(pl.col("quantity") == MASS, pl.col("token_class") == each["token_class"])
+        for row in mine.sort("rank", "layer", "head").head(TOP if len(mine) else 0).iter_rows(named=True):
+            if not row["difference"]:
+                continue
+            place = f"layer {row['layer']} head {row['head']}"
+            if (row["layer"], row["head"]) != (row["layer_two"], row["head_two"]):
+                place += f" and layer {row['layer_two']} head {row['head_two']}"
+            rows.append(
+                (row["token_class"], f"{row['rank']} of {len(mine)}", place, ends(row), sign(row["q"]), size(row))
+            )
+            grayed.append(not row["sure"])
+    return Sheet("heads that change most", ("class", "rank", "head", "difference", "q", "size"), rows, grayed)
+
+
+def _of(frame: pl.DataFrame, quantity: str) -> Iterator[Row]:
+    yield from frame.filter(pl.col("quantity") == quantity, pl.col("n") > 0).iter_rows(named=True)
+
+
+def _sure(row: Row) -> bool:
+    return bool(row["q"] is not None and row["q"] < FALSE_DISCOVERIES)
+
+
+def ends(row: Row) -> str:
+    """A difference with its sign and interval."""
+    told = sentences.with_interval(row["difference"], row["low"], row["high"])
+    return f"+{told}" if row["difference"] > 0 else told
+
+
+def _ratio(row: Row | None) -> str:
+    if row is None or row["one"] is None:
+        return ""
+    return f"x{row['one']:.2f} to x{row['two']:.2f}"
+
+
+def sign(q: float | None) -> str:
+    if q is None:
+        return ""
+    return "< 0.0001" if q < 1e-4 else f"{q:.2g}"
+
+
+def share(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def size(row: Row) -> str:
+    return "" if row["size"] is None else f"{row['size']:.2f}"
+
+
+def markdown(found: Sequence[Compared]) -> str:
+    """All comparisons as a document."""
+    lines = ["# Comparisons", ""]
+    for each in found:
+        lines += [f"## {each.comparison.name}", "", " ".join(facts(each)), ""]
+        for queries in dict.fromkeys(each.overall["queries"]):
+            for sheet in sheets(each, queries):
+                lines += [f"### {queries}: {sheet.title}", "", _row(sheet.columns), _row(["---"] * len(sheet.columns))]
+                for row, gray in zip(sheet.rows, sheet.grayed, strict=True):
+                    lines.append(_row([f"*{cell}*" if gray and cell else cell for cell in row]))
+                lines.append("")
+    lines.append(f"*In italics*: may be chance (q >= {FALSE_DISCOVERIES}), under what rounding makes, or not tested.")
+    return "\n".join(lines) + "\n"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from attnscope.analysis.run import Run
+from attnscope.studies import run_study
+from tests.runs.conftest import save_tiny
+
+QUESTIONS = ["What # is *?", "Where is the * now?", "Which # of two?", "Who?", "How many # # are there?", "Is it *?"]
+CONDITIONS: list[Any] = [
+    "none",
+    {"name": "filler", "insert": {"repeat": "/"}, "tokens": 24, "before": "question"},
+    {"name": "sentence", "insert": {"sentence": "random"}, "match": "filler", "before": "question"},
+]
+
+
+def study(models: list[dict[str, Any]], **changes: Any) -> dict[str, Any]:
+    items = [
+        {"intro": f"Look at this, number {number}.", "question": QUESTIONS[number % 6] + "!" * (number // 6)}
+        for number in range(9)
+    ]
+    return {
+        "seed": 5,
+        "models": models,
+        "prompts": {"items": items, "chat": "{intro}\n{question}"},
+        "conditions": CONDITIONS,
+        "classes": {"question": "segment:question", "inserted": "segment:inserted", "marks": "special:"},
+        "measure": {"queries": ["last", "all"]},
+    } | changes
+
+
+def performed(told: dict[str, Any], home: Path, name: str = "run") -> Run:
+    home.mkdir(parents=True, exist_ok=True)
+    (home / f"{name}.yaml").write_text(yaml.safe_dump(told, sort_keys=False), encoding="utf-8")
+    return run_study(str(home / f"{name}.yaml"), home / name)
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny(tmp_path_factory.mktemp("tiny") / "one", 1)
+
+
+@pytest.fixture(scope="session")
+def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    told = study([{"label": "one", "source": str(tiny)}], measure={"queries": ["last", "all"], "patterns": True})
+    return performed(told, tmp_path_factory.mktemp("compared"))

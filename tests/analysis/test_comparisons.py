@@ -1,0 +1,259 @@
+"""What a run is compared in: differences within prompts, dilution and redistribution, above what rounding makes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+import transformers
+
+from attnscope.analysis.arms import Arm, quantities
+from attnscope.analysis.comparisons import Comparison, compare, comparisons
+from attnscope.analysis.effects import effects
+from attnscope.analysis.insertion import insertion, untouched_classes
+from attnscope.analysis.matching import BY_BEHAVIOUR, BY_NUMBER, matched
+from attnscope.analysis.run import Run
+from attnscope.analysis.two_runs import between, differing
+from attnscope.errors import AttnscopeError
+from tests.analysis.conftest import CONDITIONS, performed, study
+from tests.runs.conftest import save_tiny
+
+QUESTION = {"queries": "last", "token_class": "question"}
+
+
+def named(run: Run, name: str) -> Comparison:
+    return next(each for each in comparisons(run) if each.name == name)
+
+
+def test_a_study_implies_its_comparisons(run: Run) -> None:
+    names = [each.name for each in comparisons(run)]
+    assert names == ["filler less none, one", "sentence less none, one", "filler less sentence, one"]
+
+
+def test_a_difference_in_mass_is_the_one_in_the_table(run: Run) -> None:
+    found = compare(named(run, "filler less none, one")).heads.filter(quantity="mass", **QUESTION)
+    masses = run.table("mass").filter(**QUESTION).sort("prompt", "layer", "head").collect()
+    one, two = (masses.filter(condition=name)["mass"].to_numpy().reshape(9, 8) for name in ("none", "filler"))
+    assert found["difference"].to_numpy() == pytest.approx((two - one).mean(0))
+    assert found["low"].to_numpy() == pytest.approx(effects(two - one, seed=5).low)
+    assert found["one"].to_numpy() == pytest.approx(one.mean(0))
+    every = run.table("mass").filter(queries="last").sort("token_class", "prompt", "layer", "head").collect()
+    sides = [every.filter(condition=name)["mass"].to_numpy().reshape(4, 9, 8) for name in ("none", "filler")]
+    family = effects((sides[1] - sides[0]).transpose(1, 0, 2).reshape(9, -1), seed=5)
+    assert sorted(found["q"]) == pytest.approx(sorted(family.q.reshape(4, 8)[_place("question")]))
+
+
+def _place(name: str) -> int:
+    return sorted(["question", "inserted", "marks", "other"]).index(name)
+
+
+def test_enrichment_does_not_move_when_tokens_are_only_more(run: Run) -> None:
+    """A gaze at all visible tokens alike has enrichment one whatever is inserted, though its mass changes."""
+    views = run.table("views").filter(queries="last").collect()
+    assert (views["uniform"].list.sum() - 1).abs().max() < 1e-5  # type: ignore[operator]
+    for condition in run.conditions:
+        for each in quantities(Arm(run, "one", condition)):
+            if each.quantity == "enrichment" and each.queries == "last":
+                mass = run.table("mass").filter(
+                    condition=condition, queries="last", token_class=each.token_class, layer=1, head=3
+                )
+                held = mass.sort("prompt").collect()
+                want = (held["mass"] / held["expected"]).to_numpy()
+                there = held["expected"].to_numpy() > 0
+                assert each.values[there, 1, 3] == pytest.approx(want[there])
+                assert np.isnan(each.values[~there, 1, 3]).all()
+
+
+def test_a_change_is_dilution_plus_redistribution(run: Run) -> None:
+    for comparison in comparisons(run):
+        heads = compare(comparison).heads
+        parts = {
+            name: heads.filter(quantity=name).select("queries", "token_class", "layer", "head", pl.col("difference"))
+            for name in ("mass", "dilution", "redistribution")
+        }
+        keys = ["queries", "token_class", "layer", "head"]
+        both = (
+            parts["dilution"]
+            .join(parts["redistribution"], on=keys, suffix="_moved")
+            .join(parts["mass"], on=keys, suffix="_mass")
+        )
+        assert len(both) == 2 * 3 * 8  # of question, marks and other; not of what is inserted
+        apart = both["difference"] + both["difference_moved"] - both["difference_mass"]
+        assert apart.abs().max() < 1e-9  # type: ignore[operator]
+        assert "inserted" not in set(both["token_class"])
+
+
+def test_the_split_is_the_one_by_hand(run: Run) -> None:
+    found = insertion(run, "one", "none", "filler", "last")
+    where = {"model": "one", "queries": "last", "layer": 1, "head": 2, "prompt": 4}
+    before, after = (
+        run.table("received").filter(condition=name, **where).collect()["received"][0].to_numpy()
+        for name in ("none", "filler")
+    )
+    tokens = run.table("tokens").filter(model="one", condition="filler", prompt=4).collect()
+    base = tokens["base_position"]
+    shared = [(place, int(other)) for place, other in enumerate(base) if other is not None]
+    c = np.array([after[place] for place, _ in shared], dtype=float)
+    b = np.array([before[other] for _, other in shared], dtype=float)
+    place = found.prompts.index(4)
+    assert found.kept[place, 1, 2] == pytest.approx(c.sum() / b.sum(), rel=1e-6)
+    assert found.moved[place, 1, 2] == pytest.approx(np.abs(c / c.sum() - b / b.sum()).sum() / 2, rel=1e-5)
+    inserted = (tokens["segment"] == "inserted").to_numpy()
+    assert found.taken[place, 1, 2] == pytest.approx(after[inserted].sum(), rel=1e-6)
+    assert untouched_classes(run, "one", "filler") == ["question", "marks", "other"]
+
+
+def test_an_insertion_that_only_dilutes_moves_nothing() -> None:
+    from attnscope.analysis.gazes import Gaze
+    from attnscope.analysis.insertion import _split
+
+    before = np.array([[[0.5, 0.3, 0.2]]])
+    after = np.array([[[0.25, 0.4, 0.1, 0.15, 0.1]]])  # half is kept, tokens 1 and 3 are inserted
+    one = Gaze("none", 0, before, np.array([0, 1, 2]), np.zeros(3, dtype=bool))
+    two = Gaze("filler", 0, after, np.array([0, -1, 2, 1, -1]), np.array([False, True, False, False, True]))
+    kept, moved, taken = _split(one, two)
+    assert (kept.item(), moved.item(), taken.item()) == pytest.approx((0.5, 0.0, 0.5))
+
+
+def permuted(folder: Path, source: Path, order: list[int]) -> Path:
+    """The same model with the heads of every layer under other numbers."""
+    model = transformers.LlamaForCausalLM.from_pretrained(source)
+    width = model.config.hidden_size // 4
+    rows = torch.cat([torch.arange(head * width, (head + 1) * width) for head in order])
+    for layer in model.model.layers:
+        attention: Any = layer.self_attn
+        for name in ("q_proj", "k_proj", "v_proj"):
+            getattr(attention, name).weight.data = getattr(attention, name).weight.data[rows].clone()
+        attention.o_proj.weight.data = attention.o_proj.weight.data[:, rows].clone()
+    model.save_pretrained(folder)
+    return folder
+
+
+def test_heads_under_other_numbers_are_found_by_behaviour_and_a_fine_tune_by_number(tmp_path: Path) -> None:
+    from tests.models import tiny
+    from tests.runs.conftest import CHAT
+
+    tiny.save_model(
+        tmp_path / "one", tiny.llama_config(num_key_value_heads=4, initializer_range=0.3, max_position_embeddings=512)
+    )
+    order = [2, 3, 1, 0]
+    permuted(tmp_path / "other", tmp_path / "one", order)
+    tuned = transformers.LlamaForCausalLM.from_pretrained(tmp_path / "one")
+    torch.manual_seed(3)
+    for weight in tuned.parameters():
+        weight.data += 0.01 * torch.randn_like(weight)
+    tuned.save_pretrained(tmp_path / "tuned")
+    for name in ("one", "other", "tuned"):
+        tokenizer = tiny.tokenizer()
+        tokenizer.chat_template = CHAT
+        tokenizer.save_pretrained(tmp_path / name)
+    models = [{"label": name, "source": str(tmp_path / name)} for name in ("one", "other", "tuned")]
+    run = performed(study(models, conditions=["none"], measure={"queries": ["last", "all"]}), tmp_path)
+    other = matched(Arm(run, "one", "none"), Arm(run, "other", "none"))
+    assert other.method == BY_BEHAVIOUR
+    pairs = {(int(layer), int(head)): int(two) for layer, head, two in zip(*other.one, other.two[1], strict=True)}
+    assert pairs == {(layer, order[place]): place for layer in range(2) for place in range(4)}
+    assert matched(Arm(run, "one", "none"), Arm(run, "tuned", "none")).method == BY_NUMBER
+    same = compare(Comparison("model", Arm(run, "one", "none"), Arm(run, "other", "none"))).heads
+    assert same["difference"].abs().max() < 1e-4  # type: ignore[operator]
+
+
+def test_layers_are_matched_by_relative_depth(tmp_path: Path) -> None:
+    from tests.models import tiny
+    from tests.runs.conftest import CHAT
+
+    for name, layers in (("short", 2), ("long", 6)):
+        config = tiny.llama_config(num_hidden_layers=layers, initializer_range=0.3, max_position_embeddings=512)
+        tiny.save_model(tmp_path / name, config)
+        tokenizer = tiny.tokenizer()
+        tokenizer.chat_template = CHAT
+        tokenizer.save_pretrained(tmp_path / name)
+    models = [{"label": name, "source": str(tmp_path / name)} for name in ("short", "long")]
+    figures = [{"name": "map", "kind": "heatmap", "measure": "question", "difference": ["short", "long"]}]
+    run = performed(study(models, conditions=["none"], figures=figures), tmp_path)
+    found = compare(comparisons(run)[0]).heads.select("layer", "layer_two").unique().sort("layer")
+    assert found.rows() == [(0, 0), (1, 3)]
+    told = (run.path / "figures" / "map.md").read_text(encoding="utf-8")
+    assert "layers matched by relative depth, heads by behaviour" in told
+
+
+def test_rounding_is_measured_and_makes_no_effect(tiny: Path, tmp_path: Path) -> None:
+    """A model compared with itself in half precision: every difference is rounding, and none is called sure."""
+    models = [{"label": "full", "source": str(tiny)}, {"label": "half", "source": str(tiny), "dtype": "bfloat16"}]
+    run = performed(study(models, conditions=["none"]), tmp_path)
+    full, half = run.noise("full", "last"), run.noise("half", "last")
+    assert full is not None
+    assert half is not None
+    assert full.max() < 1e-5 < 1e-4 < half.max() < 0.2
+    assert run.manifest["models"]["half"]["sample"]["noise"]["reference"] == "float32"
+    heads = compare(comparisons(run)[0]).heads.filter(quantity="mass")
+    assert heads["difference"].abs().max() > 1e-5  # type: ignore[operator]
+    under = heads.filter(pl.col("difference").abs() <= pl.col("floor"))
+    assert len(under) >= 0.9 * len(heads)
+    assert not under["sure"].any()
+
+
+@pytest.fixture(scope="module")
+def second(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Makes runs that differ from the first in what is given."""
+    home = tmp_path_factory.mktemp("second")
+    models = [{"label": "one", "source": str(tiny)}]
+    patterns = {"queries": ["last", "all"], "patterns": True}
+
+    def made(name: str, **changes: Any) -> Run:
+        return performed(study(models, measure=patterns) | changes, home, name)
+
+    return made
+
+
+def test_two_runs_that_differ_in_one_thing_are_compared_and_others_refused(
+    run: Run, second: Any, tmp_path: Path, tiny: Path
+) -> None:
+    again = second("again")
+    assert differing(run, again) == []
+    with pytest.raises(AttnscopeError, match="do not differ"):
+        between(run, again)
+    longer = [CONDITIONS[0], CONDITIONS[1] | {"tokens": 30}]
+    edited = second("edited", conditions=longer)
+    assert differing(run, edited) == ["conditions"]
+    found = between(run, edited)
+    assert [(each.one.condition, each.two.condition, each.paired) for each in found] == [("filler", "filler", True)]
+    assert compare(found[0]).overall.filter(quantity="taken", queries="last")["difference"][0] != 0
+    other = save_tiny(tmp_path / "other", 8)
+    models = second("models", models=[{"label": "else", "source": str(other)}])
+    assert differing(run, models) == ["models"]
+    pairs = between(run, models)
+    assert {(each.one.model, each.two.model, each.paired) for each in pairs} == {("one", "else", True)}
+    with pytest.raises(AttnscopeError, match="differ in models and conditions"):
+        between(edited, models)
+    with pytest.raises(AttnscopeError, match="differ in measure"):
+        between(run, second("measure", measure={"queries": ["last", "all"]}))
+
+
+def test_runs_of_other_prompts_are_compared_without_pairs(run: Run, second: Any) -> None:
+    items = [{"intro": f"Something else, {number}.", "question": f"Why # {number}?"} for number in range(7)]
+    other = second("prompts", prompts={"items": items, "chat": "{intro}\n{question}"})
+    found = between(run, other)
+    assert not any(each.paired for each in found)
+    heads = compare(found[0]).heads.filter(quantity="mass", **QUESTION)
+    masses = [
+        each.table("mass").filter(**QUESTION, condition="none", layer=0, head=1).collect() for each in (run, other)
+    ]
+    want = masses[1]["mass"].mean() - masses[0]["mass"].mean()  # type: ignore[operator]
+    assert heads.filter(layer=0, head=1)["difference"][0] == pytest.approx(want)
+    assert heads["n"].unique().to_list() == [7]
+
+
+def test_a_run_cut_short_is_compared_on_the_prompts_both_have(run: Run, tiny: Path, tmp_path: Path) -> None:
+    from attnscope.studies import run_study
+
+    again = run_study(str(run.path.with_suffix(".yaml")), tmp_path / "cut", limit=6)
+    assert differing(run, again) == []
+    told = study([{"label": "one", "source": str(tiny)}], conditions=[CONDITIONS[0], CONDITIONS[1] | {"tokens": 30}])
+    told["measure"]["patterns"] = True
+    edited = performed(told, tmp_path, "edited")
+    assert set(compare(between(again, edited)[0]).heads.filter(quantity="mass")["n"]) == {6}

@@ -1,0 +1,49 @@
+"""Kinds of head: scores are shares of attention on what each kind means, and a head is called what it clearly is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attnscope.analysis.head_kinds import _kinds, head_kinds, scores
+from attnscope.analysis.run import Run
+from attnscope.study.patterns import PATTERNS
+from tests.analysis.conftest import performed, study
+
+
+def test_of_one_query_received_tells_what_the_meter_measures(run: Run, tiny: Path, tmp_path: Path) -> None:
+    """The run measured patterns; the other did not, and has them for the last token all the same."""
+    other = performed(study([{"label": "one", "source": str(tiny)}]), tmp_path)
+    measured, told = (scores(each, "one", "filler", "last") for each in (run, other))
+    for name in PATTERNS:
+        np.testing.assert_allclose(told.scores[name], measured.scores[name], atol=1e-6)
+        np.testing.assert_allclose(told.chance[name], measured.chance[name], atol=1e-6)
+    assert set(scores(other, "one", "filler", "all").scores) == {"sink", "uniform"}
+    assert head_kinds(other, "one", "filler", "all")["previous"].null_count() == 8
+    assert "mixed" not in set(head_kinds(other, "one", "filler", "all")["kind"])
+
+
+def test_a_sink_is_corrected_for_queries_that_dont_see_the_first_token(run: Run) -> None:
+    found = scores(run, "one", "none", "all")
+    received = run.table("received").filter(model="one", condition="none", queries="all", prompt=2, layer=1, head=0)
+    first = received.collect()["received"][0][0]
+    assert found.scores["sink"][2, 1, 0] == pytest.approx(first)  # causal: every query sees it
+
+
+def test_a_head_is_called_what_it_clearly_is() -> None:
+    named = {
+        "sink": {"sink": 0.9},
+        "previous": {"previous": 0.7, "local": 0.9},
+        "local": {"local": 0.8, "previous": 0.1},
+        "induction": {"induction": 0.6, "repeated": 0.5},
+        "uniform": {"uniform": 0.95},
+        "mixed": {"sink": 0.3, "previous": 0.3, "local": 0.35},
+    }
+    names = ("sink", *PATTERNS, "uniform")
+    means = {name: np.array([[given.get(name, 0.0) for given in named.values()]]) for name in names}
+    chance = {name: np.full((1, len(named)), 0.05) for name in names}
+    assert _kinds(means, chance)[0].tolist() == list(named)
+    chance = {name: np.full((1, len(named)), 0.5) for name in names}  # no more than a uniform gaze would give
+    assert "previous" not in _kinds(means, chance)[0].tolist()
