@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from attnscope.analysis.effects import effects
 from attnscope.analysis.gazes import Gaze, Heads, gazes
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import Running, mean_of_seen
@@ -52,15 +53,19 @@ class Profile:
 
 
 def along_prompt(run: Run, lines: Sequence[Line], *, shared: bool) -> pl.DataFrame:
-    """series, position, n, attention, low, high, inserted, within, without.
+    """series, position, n, attention, low, high, inserted, within, without, against, difference, its ends and q.
 
     shared: only tokens that all lines have, by the first line's place in its base prompt; else the whole sequence.
     """
-    profiles = _shared_profiles(run, lines) if shared else [profile_of(run, line) for line in lines]
-    floats = pl.col("attention", "low", "high", "inserted", "within", "without")
+    if shared:
+        profiles, apart = _shared_profiles(run, lines)
+    else:
+        profiles, apart = [profile_of(run, line) for line in lines], []
+    floats = pl.col("attention", "low", "high", "inserted", "within", "without", *_DIFFERENCE)
     parts = []
-    for line, profile in zip(lines, profiles, strict=True):
+    for number, (line, profile) in enumerate(zip(lines, profiles, strict=True)):
         places = profile.shown
+        against = _against(apart[number - 1][:, places], run.study.seed) if number and apart else {}
         mean, half = profile.mean[0, 0, places], profile.half[0, 0, places]
         part = pl.DataFrame(
             {
@@ -70,9 +75,11 @@ def along_prompt(run: Run, lines: Sequence[Line], *, shared: bool) -> pl.DataFra
                 "high": mean + half,
                 "n": profile.n[places],
                 "inserted": profile.inserted[places],
+                **(against or {name: np.full(len(places), np.nan) for name in _DIFFERENCE}),
             }
         ).with_columns(within=pl.lit(profile.within[0, 0]), without=pl.lit(profile.without[0, 0]))
-        parts.append(part.select(pl.lit(line.series).alias("series"), "position", "n", floats.fill_nan(None)))
+        first = pl.lit(lines[0].series if against else None, dtype=pl.String).alias("against")
+        parts.append(part.select(pl.lit(line.series).alias("series"), "position", "n", first, floats.fill_nan(None)))
     made = pl.concat(parts)
     if not len(made):
         raise AttnscopeError(
@@ -82,6 +89,15 @@ def along_prompt(run: Run, lines: Sequence[Line], *, shared: bool) -> pl.DataFra
             todo="choose other conditions or models",
         )
     return made
+
+
+_DIFFERENCE = ("difference", "difference_low", "difference_high", "q")
+
+
+def _against(apart: NDArray[np.float64], seed: int) -> dict[str, NDArray[np.float64]]:
+    """Of a line less the first one within prompts, (prompts, positions)."""
+    found = effects(apart, seed)
+    return dict(zip(_DIFFERENCE, (found.mean, found.low, found.high, found.q), strict=True))
 
 
 def profile_of(run: Run, line: Line) -> Profile:
@@ -96,10 +112,14 @@ def profile_of(run: Run, line: Line) -> Profile:
     return _profile(running, inserted.mean, within, without)
 
 
-def _shared_profiles(run: Run, lines: Sequence[Line]) -> list[Profile]:
-    """Within a prompt, a token counts for all lines or for none: one that some line's queries can't see for none."""
+def _shared_profiles(run: Run, lines: Sequence[Line]) -> tuple[list[Profile], list[NDArray[np.float64]]]:
+    """The lines, and for each but the first its differences to that one by prompt, (prompts, positions).
+
+    Within a prompt, a token counts for all lines or for none: one that some line's queries can't see for none.
+    """
     axis = _Axis(run, lines)
     running = [Running() for _ in lines]
+    apart: list[list[NDArray[np.float64]]] = [[] for _ in lines[1:]]
     for together in _together(run, lines):
         placed = [axis.placed(line, gaze) for line, gaze in zip(lines, together, strict=True)]
         known = [each for each in placed if each is not None]
@@ -108,7 +128,18 @@ def _shared_profiles(run: Run, lines: Sequence[Line]) -> list[Profile]:
         unseen = np.any([np.isnan(each).any((0, 1)) for each in known], axis=0)
         for each, values in zip(running, known, strict=True):
             each.add(np.where(unseen, np.nan, values))
-    return [_profile(each, np.zeros(each.n.shape[-1])) for each in running]
+        for rows, values in zip(apart, known[1:], strict=True):
+            rows.append(np.where(unseen, np.nan, values - known[0])[0, 0])
+    profiles = [_profile(each, np.zeros(each.n.shape[-1])) for each in running]
+    return profiles, [_stacked(rows) for rows in apart]
+
+
+def _stacked(rows: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Rows of different lengths as one array, NaN beyond their ends."""
+    made = np.full((len(rows), max((len(row) for row in rows), default=0)), np.nan)
+    for place, row in enumerate(rows):
+        made[place, : len(row)] = row
+    return made
 
 
 def _together(run: Run, lines: Sequence[Line]) -> Iterator[list[Gaze]]:

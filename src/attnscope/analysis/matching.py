@@ -1,9 +1,10 @@
 """Which head of one model is compared with which of another; the method has a name that figures tell.
 
-A model and its fine-tune have the same heads under the same numbers. Whether that is so can be seen: where heads of
-one number behave alike (of all heads in the layer, the one with the nearest mean masses by class), they are matched by
-number. Otherwise numbers mean nothing, and within layers of the same relative depth heads are paired such that their
-mean masses differ least in sum. Such pairs were chosen to be alike, so what still differs is rather too small.
+A model and its fine-tune have the same heads under the same numbers. They share a weight file, or else it can be seen:
+where heads of one number behave alike (of all heads in the layer, the one with the nearest mean masses by class), they
+are matched by number. Otherwise numbers mean nothing, and within layers of the same relative depth heads are paired
+such that their mean masses differ least in sum. Such pairs were chosen to be alike, so what still differs is rather
+too small.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ class Matching:
 
 def matched(one: Arm, two: Arm) -> Matching:
     """The heads of two arms."""
-    if one.model == two.model and one.run is two.run:
-        return _by_number(one)
+    if _shape(one) == _shape(two) and _weights(one) & _weights(two):
+        return _by_number(one)  # the same model, or one with an adapter on it
     first, second = _profiles(one, two), _profiles(two, one)
     if _shape(one) == _shape(two) and _same_numbers(first, second) >= ALIKE:
         return _by_number(one)
@@ -47,6 +48,11 @@ def matched(one: Arm, two: Arm) -> Matching:
         pairs += [(layer, row, other, column) for row, column in zip(*linear_sum_assignment(apart), strict=True)]
     places = np.array(pairs, dtype=np.int64).T
     return Matching(BY_BEHAVIOUR, (places[0], places[1]), (places[2], places[3]))
+
+
+def _weights(arm: Arm) -> set[str]:
+    """The hashes of a model's weight files."""
+    return {file["sha256"] for file in arm.run.manifest["models"][arm.model]["files"] if file["weights"]}
 
 
 def _by_number(arm: Arm) -> Matching:

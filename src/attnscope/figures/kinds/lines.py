@@ -9,6 +9,7 @@ from itertools import combinations
 import altair as alt
 import polars as pl
 
+from attnscope.analysis.effects import FALSE_DISCOVERIES
 from attnscope.analysis.gazes import Heads
 from attnscope.analysis.lines import Line, along_prompt
 from attnscope.analysis.ranking import Ranking, distances, ranking
@@ -32,6 +33,11 @@ FIELDS = (
     Field("inserted", pl.Float64, "the share of prompts whose token at this position is inserted", optional=True),
     Field("within", pl.Float64, "what an inserted token receives, mean within prompts, then over them", optional=True),
     Field("without", pl.Float64, "what another token receives, likewise", optional=True),
+    Field("against", pl.String, "the line that this one is compared with", optional=True, gaps=True),
+    Field("difference", pl.Float64, "this line less that one, mean within prompts", optional=True, gaps=True),
+    Field("difference_low", pl.Float64, "lower end of its interval", optional=True, gaps=True),
+    Field("difference_high", pl.Float64, "upper end of its interval", optional=True, gaps=True),
+    Field("q", pl.Float64, "its false discovery rate among the line's positions", optional=True, gaps=True),
     Field("rank", pl.Int64, "the head's rank by how far its first two lines are apart", optional=True),
     Field("of", pl.Int64, "among so many heads", optional=True),
     Field("effect", pl.Float64, "how far they are apart, mean over shared tokens and prompts", optional=True),
@@ -42,6 +48,7 @@ FIELDS = (
 )
 OVER = {"visible": "\nmean over the queries\nthat see the token", "all": "\nmean over all queries"}
 KEYS = ("panel", "form", "series", "position")
+HEIGHT = 190
 BESIDE = 3  # panels in a row
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2])
 Panel = alt.LayerChart | alt.FacetChart
@@ -187,9 +194,11 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
                     titled.add(title)
             if charts:
                 rows.append(alt.hconcat(*charts))
-    title = alt.Title(
-        seen.title, subtitle=sentences.wrapped(seen.caption, 130 if len(titles) > 1 else 100), anchor="start"
-    )
+    caption = seen.caption
+    if made["q"].is_not_null().any():
+        caption += f" Ticks at the bottom: not the first line's, within prompts (q < {FALSE_DISCOVERIES})."
+    wide = 130 if len(titles) > 1 else 100
+    title = alt.Title(seen.title, subtitle=sentences.wrapped(caption, wide), anchor="start")
     made_of: alt.TopLevelMixin = alt.vconcat(*rows).properties(title=title).resolve_scale(color="shared")
     return made_of
 
@@ -224,7 +233,14 @@ def _panel(part: pl.DataFrame, title: str, y: str, x: str, scale: alt.Scale, wid
         dashes = alt.Scale(domain=scale.domain, range=[DASHES[i % len(DASHES)] for i in range(len(scale.domain))])
         line = line.encode(strokeDash=alt.StrokeDash("series:N", scale=dashes, legend=key))
     layers.append(line)
-    return alt.layer(*layers).properties(width=width, height=190, title=title)
+    for row, name in enumerate(name for name in scale.domain if name in set(part.drop_nulls("q")["series"])):
+        sure = base.transform_filter((alt.datum.series == name) & (alt.datum.q < FALSE_DISCOVERIES))
+        layers.append(
+            sure.mark_tick(orient="vertical", size=5, thickness=1.6).encode(
+                x=place, y=alt.value(HEIGHT - 3 - 6 * row), color=colour
+            )
+        )
+    return alt.layer(*layers).properties(width=width, height=HEIGHT, title=title)
 
 
 def read(made: pl.DataFrame, seen: Look) -> str:
@@ -244,6 +260,7 @@ def read(made: pl.DataFrame, seen: Look) -> str:
                 observed.append(_inserted(title, name, line))
             if form == panel["form"][0]:  # in the whole sequence after it, a position holds different tokens
                 observed.append(_parting(title, form, part))
+                observed += [_differing(title, form, line) for _, line in part.group_by("series", maintain_order=True)]
         observed.append(_rank(title, panel))
     return sentences.document(
         seen.title,
@@ -323,6 +340,20 @@ def _parting(title: str, form: str, part: pl.DataFrame) -> str | None:
     return (
         f"{title}, {form}: {one} and {two} are furthest apart at position {widest['position']}, where {upper} is above "
         f"{lower} by {sentences.number(abs(widest['gap']))}; {one} is above {two} at {above} of {len(both)} positions."
+    )
+
+
+def _differing(title: str, form: str, line: pl.DataFrame) -> str | None:
+    """At how many positions a line is not the first one's."""
+    tested = line.drop_nulls("q")
+    if not len(tested):
+        return None
+    sure = tested.filter(pl.col("q") < FALSE_DISCOVERIES)
+    up = int((sure["difference"] > 0).sum())
+    return (
+        f"{title}, {form}: within prompts, {line['series'][0]} differs from {line['against'][0]} by more than chance "
+        f"would make (q < {FALSE_DISCOVERIES}) at {len(sure)} of {len(tested)} positions, above at {up} and below at "
+        f"{len(sure) - up}."
     )
 
 
