@@ -26,14 +26,14 @@ from bench.study_run import study_run
 MODEL = "smollm2-135m-instruct"
 
 
-def default_model(tokens: int, queries: str) -> Pair:
+def default_model(tokens: int, queries: str, *, patterns: bool = False) -> Pair:
     """The default model on real text, through the public interface."""
     lens = attnscope.load(MODEL)
     ids = text_tokens(lens.tokenizer.encode, tokens)
     lens.model.set_attn_implementation("sdpa")
     return Pair(
         base=_plain(lens.model, {"input_ids": torch.tensor([ids])}),
-        arm=lambda: lens.measure_tokens(ids, queries=[queries], beyond_context=True),
+        arm=lambda: lens.measure_tokens(ids, queries=[queries], patterns=patterns, beyond_context=True),
         against="plain forward, sdpa",
     )
 
@@ -145,6 +145,7 @@ def _often(run: Run, times: int) -> Run:
 PAIRS: dict[str, Callable[[int], Pair]] = {  # by tokens; a study by prompts
     "last": lambda tokens: default_model(tokens, "last"),
     "all": lambda tokens: default_model(tokens, "all"),
+    "patterns": lambda tokens: default_model(tokens, "all", patterns=True),
     "to-the-end": to_the_end,
     "first-layers": first_layers,
     "qwen-shape": lambda tokens: random_weights("qwen_shape", tokens),

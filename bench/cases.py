@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
+from attnscope.analysis.effects import effects
 from bench.session import LONGEST, Session
 
-Table = Literal["cost", "feature", "memory", "contest", "long"]
+Table = Literal["cost", "feature", "memory", "contest", "long", "analysis"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,16 @@ def _contest(contestant: str, rounds: int) -> Callable[[Session, int], dict[str,
     return run
 
 
+def _statistics(session: Session, prompts: int) -> dict[str, Any]:
+    values = np.random.default_rng(0).normal(0.02, 1, (prompts, 1024))
+    times = []
+    for _ in range(session.rounds(7)):
+        start = time.perf_counter()
+        effects(values)
+        times.append(time.perf_counter() - start)
+    return {"seconds": times}
+
+
 STUDY_AIM = "1.176"  # 85 % of the tokens a second
 
 CASES = [
@@ -80,6 +94,8 @@ CASES = [
     Case("sinks", "feature", "sinks and alternating windows (gpt-oss)", 2048, _pair("sinks", 11)),
     Case("softcap-sdpa", "feature", "the same Gemma 2", 2048, _pair("softcap-sdpa", 11)),
     Case("sinks-sdpa", "feature", "the same gpt-oss", 2048, _pair("sinks-sdpa", 11)),
+    Case("patterns-2048", "feature", "all queries, with patterns", 2048, _pair("patterns", 9)),
+    Case("statistics", "analysis", "32 x 32 heads: differences, intervals, p, q", 500, _statistics),
     Case("memory-plain-512", "memory", "plain forward", 512, _peak("plain", 3)),
     Case("memory-plain", "memory", "plain forward", 2048, _peak("plain", 9)),
     Case("memory-attnscope", "memory", "attnscope, all and last", 2048, _peak("attnscope_meter", 9), "plain + 100 MiB"),

@@ -48,6 +48,15 @@ def peak_table(results: Results, table: Table) -> list[str]:
     return lines
 
 
+def analysis_table(results: Results) -> list[str]:
+    lines = _head("what is computed", "prompts", "median", "least and most")
+    for case, found in _rows(results, "analysis"):
+        times = found["seconds"]
+        spread = f"{min(times):.2f} to {max(times):.2f} s in {len(times)}"
+        lines.append(_row(case.title, f"{found['tokens']:,}", f"{statistics.median(times):.2f} s", spread))
+    return lines
+
+
 def contest_table(results: Results) -> list[str]:
     names = ["tool", "tokens", "ratio to plain", "middle half", "A/A control", "attnscope is faster by"]
     names += ["extra peak memory", "attnscope takes less by", "beyond plain's", "less by", "largest difference"]

@@ -2,8 +2,8 @@
 
 All quantities are such that a difference of arms is a difference of them. Those that tell what an insertion does are
 relative to the base prompt, which by itself keeps all (1), moves nothing (0) and takes nothing (0). For a class that
-no inserted token belongs to, mass = mass in the base prompt + dilution + redistribution, in every arm; so a
-difference in mass is always the sum of a difference in dilution and one in redistribution.
+no inserted token belongs to, mass = mass in the base prompt + dilution + redistribution, in every arm; so between
+arms of one model a difference in mass is the sum of a difference in dilution and one in redistribution.
 """
 
 from __future__ import annotations

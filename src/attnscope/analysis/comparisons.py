@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from attnscope.analysis.arms import Arm, Values, base_condition, quantities
 from attnscope.analysis.effects import FALSE_DISCOVERIES, effects, unpaired_effects
-from attnscope.analysis.matching import Matching, matched
+from attnscope.analysis.matching import Matching, matched, weights_of
 from attnscope.analysis.ranking import reliability
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import mean_of_seen
@@ -47,6 +47,16 @@ class Comparison:
         if self.kind == "model":
             return f"{two.model} less {one.model}, {one.condition}"
         return f"{two.condition} less {one.condition}, {one.model}"
+
+    @property
+    def inserts(self) -> bool:
+        """Whether something is inserted in one of the arms, or in both."""
+        return self.one.inserts or self.two.inserts
+
+    @property
+    def same_base(self) -> bool:
+        """Whether both arms edit the same prompts of the same model, so that a change splits into its parts."""
+        return self.kind != "model" and self.paired and weights_of(self.one) == weights_of(self.two)
 
     @property
     def sides(self) -> tuple[str, str]:

@@ -36,7 +36,7 @@ class Matching:
 
 def matched(one: Arm, two: Arm) -> Matching:
     """The heads of two arms."""
-    if _shape(one) == _shape(two) and _weights(one) & _weights(two):
+    if _shape(one) == _shape(two) and weights_of(one) & weights_of(two):
         return _by_number(one)  # the same model, or one with an adapter on it
     first, second = _profiles(one, two), _profiles(two, one)
     if _shape(one) == _shape(two) and _same_numbers(first, second) >= ALIKE:
@@ -50,7 +50,7 @@ def matched(one: Arm, two: Arm) -> Matching:
     return Matching(BY_BEHAVIOUR, (places[0], places[1]), (places[2], places[3]))
 
 
-def _weights(arm: Arm) -> set[str]:
+def weights_of(arm: Arm) -> set[str]:
     """The hashes of a model's weight files."""
     return {file["sha256"] for file in arm.run.manifest["models"][arm.model]["files"] if file["weights"]}
 

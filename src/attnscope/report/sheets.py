@@ -34,7 +34,11 @@ def sheets(found: Compared, queries: str) -> list[Sheet]:
     overall = found.overall.filter(pl.col("queries") == queries)
     heads = found.heads.filter(pl.col("queries") == queries)
     sides = found.comparison.sides
-    made = [_classes(overall, sides), _parts(overall), _insertion(overall, sides), _top(heads, overall)]
+    made = [_classes(overall, sides)]
+    if found.comparison.inserts:
+        made += [_parts(overall)] if found.comparison.same_base else []
+        made.append(_insertion(overall, sides))
+    made.append(_top(heads, overall))
     return [each for each in made if each.rows]
 
 
