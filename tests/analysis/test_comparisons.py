@@ -11,7 +11,7 @@ import pytest
 import torch
 import transformers
 
-from attnscope.analysis.arms import Arm, quantities
+from attnscope.analysis.arms import Arm
 from attnscope.analysis.comparisons import Comparison, compare, comparisons
 from attnscope.analysis.effects import effects
 from attnscope.analysis.insertion import insertion, untouched_classes
@@ -51,40 +51,55 @@ def _place(name: str) -> int:
     return sorted(["question", "inserted", "marks", "other"]).index(name)
 
 
-def test_enrichment_does_not_move_when_tokens_are_only_more(run: Run) -> None:
-    """A gaze at all visible tokens alike has enrichment one whatever is inserted, though its mass changes."""
-    views = run.table("views").filter(queries="last").collect()
-    assert (views["uniform"].list.sum() - 1).abs().max() < 1e-5  # type: ignore[operator]
-    for condition in run.conditions:
-        for each in quantities(Arm(run, "one", condition)):
-            if each.quantity == "enrichment" and each.queries == "last":
-                mass = run.table("mass").filter(
-                    condition=condition, queries="last", token_class=each.token_class, layer=1, head=3
-                )
-                held = mass.sort("prompt").collect()
-                want = (held["mass"] / held["expected"]).to_numpy()
-                there = held["expected"].to_numpy() > 0
-                assert each.values[there, 1, 3] == pytest.approx(want[there])
-                assert np.isnan(each.values[~there, 1, 3]).all()
+def test_a_gaze_that_cares_for_nothing_changes_in_mass_but_not_in_enrichment_and_only_dilutes(
+    run: Run, tmp_path: Path
+) -> None:
+    """The run's own uniform gazes put in the place of what was measured."""
+    import shutil
+
+    made = tmp_path / "uniform"
+    shutil.copytree(run.path, made)
+    views = run.table("views").select("model", "condition", "prompt", "queries", "view", "uniform").collect()
+    keys = ["model", "condition", "prompt", "queries", "view"]
+    received = run.table("received").collect().join(views, on=keys, maintain_order="left")
+    received.with_columns(received=pl.col("uniform")).drop("uniform").write_parquet(made / "received.parquet")
+    run.table("mass").with_columns(mass=pl.col("expected")).collect().write_parquet(made / "mass.parquet")
+    for comparison in comparisons(Run(made)):
+        found = compare(comparison).heads
+        masses = found.filter(quantity="mass", **QUESTION)
+        assert comparison.kind == "control" or (masses["difference"] < -0.01).all()
+        assert found.filter(quantity="enrichment")["difference"].drop_nulls().abs().max() < 1e-5  # type: ignore[operator]
+        for quantity in ("redistribution", "moved"):
+            assert found.filter(quantity=quantity)["difference"].abs().max() < 1e-6  # type: ignore[operator]
 
 
 def test_a_change_is_dilution_plus_redistribution(run: Run) -> None:
+    keys = ["token_class", "layer", "head"]
     for comparison in comparisons(run):
         heads = compare(comparison).heads
-        parts = {
-            name: heads.filter(quantity=name).select("queries", "token_class", "layer", "head", pl.col("difference"))
-            for name in ("mass", "dilution", "redistribution")
-        }
-        keys = ["queries", "token_class", "layer", "head"]
-        both = (
-            parts["dilution"]
-            .join(parts["redistribution"], on=keys, suffix="_moved")
-            .join(parts["mass"], on=keys, suffix="_mass")
-        )
-        assert len(both) == 2 * 3 * 8  # of question, marks and other; not of what is inserted
-        apart = both["difference"] + both["difference_moved"] - both["difference_mass"]
-        assert apart.abs().max() < 1e-9  # type: ignore[operator]
+        parts = [
+            heads.filter(quantity=name).select(*keys, "queries", pl.col("difference").alias(name))
+            for name in ("change", "dilution", "redistribution")
+        ]
+        both = parts[0].join(parts[1].drop("queries"), on=keys).join(parts[2].drop("queries"), on=keys)
+        assert len(both) == 3 * 8  # of question, marks and other; not of what is inserted
         assert "inserted" not in set(both["token_class"])
+        assert set(both["queries"]) == {"last"}  # there is one factor for a query
+        assert (both["dilution"] + both["redistribution"] - both["change"]).abs().max() < 1e-9  # type: ignore[operator]
+        masses = heads.filter(queries="last", quantity="mass").join(both, on=keys)
+        assert (masses["difference"] - masses["change"]).abs().max() < 1e-9  # type: ignore[operator]
+
+
+def test_what_can_only_go_one_way_is_not_tested_against_the_base_prompt(run: Run) -> None:
+    base = compare(named(run, "filler less none, one"))
+    control = compare(named(run, "filler less sentence, one"))
+    for quantity in ("dilution", "kept", "moved", "taken"):
+        for table in (base.heads, base.overall):
+            held = table.filter(quantity=quantity)
+            assert held["q"].null_count() == held["sure"].null_count() == len(held) > 0
+        assert base.overall.filter(quantity=quantity)["up"].null_count() > 0
+        assert control.heads.filter(quantity=quantity)["q"].null_count() == 0
+    assert base.heads.filter(quantity="redistribution")["q"].null_count() == 0
 
 
 def test_the_split_is_the_one_by_hand(run: Run) -> None:
@@ -115,8 +130,8 @@ def test_an_insertion_that_only_dilutes_moves_nothing() -> None:
     after = np.array([[[0.25, 0.4, 0.1, 0.15, 0.1]]])  # half is kept, tokens 1 and 3 are inserted
     one = Gaze("none", 0, before, np.array([0, 1, 2]), np.zeros(3, dtype=bool))
     two = Gaze("filler", 0, after, np.array([0, -1, 2, 1, -1]), np.array([False, True, False, False, True]))
-    kept, moved, taken = _split(one, two)
-    assert (kept.item(), moved.item(), taken.item()) == pytest.approx((0.5, 0.0, 0.5))
+    had, has, moved, taken = _split(one, two)
+    assert (had.item(), has.item(), moved.item(), taken.item()) == pytest.approx((1.0, 0.5, 0.0, 0.5))
 
 
 def permuted(folder: Path, source: Path, order: list[int]) -> Path:
@@ -192,9 +207,9 @@ def test_rounding_is_measured_and_makes_no_effect(tiny: Path, tmp_path: Path) ->
     assert run.manifest["models"]["half"]["sample"]["noise"]["reference"] == "float32"
     heads = compare(comparisons(run)[0]).heads.filter(quantity="mass")
     assert heads["difference"].abs().max() > 1e-5  # type: ignore[operator]
-    under = heads.filter(pl.col("difference").abs() <= pl.col("floor"))
-    assert len(under) >= 0.9 * len(heads)
-    assert not under["sure"].any()
+    assert (heads["difference"].abs() <= heads["floor"]).mean() >= 0.9  # type: ignore[operator]
+    assert heads["sure"].sum() <= 0.05 * len(heads)
+    assert not compare(comparisons(run)[0]).overall.filter(quantity="mass")["sure"].any()
 
 
 @pytest.fixture(scope="module")
@@ -231,7 +246,11 @@ def test_two_runs_that_differ_in_one_thing_are_compared_and_others_refused(
     with pytest.raises(AttnscopeError, match="differ in models and conditions"):
         between(edited, models)
     with pytest.raises(AttnscopeError, match="differ in measure"):
-        between(run, second("measure", measure={"queries": ["last", "all"]}))
+        between(run, second("measure", measure={"queries": ["last"]}))
+    assert differing(run, second("entropy", measure={"queries": ["last", "all"], "entropy": True})) == []
+    classes = study([])["classes"]
+    turned = second("turned", classes=dict(reversed(classes.items())))
+    assert differing(run, turned) == ["classes"]  # the first that claims a character has it
 
 
 def test_runs_of_other_prompts_are_compared_without_pairs(run: Run, second: Any) -> None:
@@ -246,6 +265,23 @@ def test_runs_of_other_prompts_are_compared_without_pairs(run: Run, second: Any)
     want = masses[1]["mass"].mean() - masses[0]["mass"].mean()  # type: ignore[operator]
     assert heads.filter(layer=0, head=1)["difference"][0] == pytest.approx(want)
     assert heads["n"].unique().to_list() == [7]
+
+
+def test_a_condition_that_no_prompt_could_be_made_for_is_not_compared(tiny: Path, tmp_path: Path) -> None:
+    conditions = [*CONDITIONS, {"name": "long", "insert": {"repeat": "/"}, "tokens": 600, "before": "question"}]
+    run = performed(study([{"label": "one", "source": str(tiny)}], conditions=conditions), tmp_path)
+    assert [each.name for each in comparisons(run)][:2] == ["filler less none, one", "sentence less none, one"]
+    assert not any("long" in each.name for each in comparisons(run))
+
+
+def test_the_order_of_heads_without_effect_is_not_called_reliable() -> None:
+    from attnscope.analysis.ranking import reliability
+
+    chance = np.random.default_rng(0)
+    spread = np.exp(chance.normal(0, 2, 270))  # heads vary, some much more than others
+    assert (reliability(chance.normal(0, 1, (40, 270)) * spread, 0) or 0) < 0.35
+    real = chance.normal(0, 1, 270)
+    assert (reliability(real + chance.normal(0, 1, (40, 270)), 0) or 0) > 0.9
 
 
 def test_a_run_cut_short_is_compared_on_the_prompts_both_have(run: Run, tiny: Path, tmp_path: Path) -> None:

@@ -155,3 +155,16 @@ def test_without_pairs_the_interval_holds_the_true_difference_and_p_is_scipys() 
     few = unpaired_effects(one[:4], two)
     assert np.isnan(few.p).all()
     assert few.mean == pytest.approx(two.mean(0) - one[:4].mean(0))
+
+
+def test_a_lone_effect_is_found_with_a_gap_and_without_pairs_too() -> None:
+    values = drawn("normal", (40, 1350))
+    values[:, 7] += 0.05
+    values[3, 7] = np.nan
+    assert effects(values).q[7] < 0.05
+    one, two = drawn("normal", (30, 1350), seed=1), drawn("normal", (30, 1350), seed=2)
+    two[:, 7] += 0.05
+    two[3, 7] = np.nan
+    found = unpaired_effects(one, two)
+    assert found.q[7] < 0.05
+    assert found.n[7] == 29

@@ -6,11 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from transformers import MistralConfig
 
 from attnscope.analysis.head_kinds import _kinds, head_kinds, scores
 from attnscope.analysis.run import Run
 from attnscope.study.patterns import PATTERNS
 from tests.analysis.conftest import performed, study
+from tests.models.tiny import llama_config, save_model
+from tests.models.tiny import tokenizer as byte_tokenizer
+from tests.runs.conftest import CHAT
 
 
 def test_of_one_query_received_tells_what_the_meter_measures(run: Run, tiny: Path, tmp_path: Path) -> None:
@@ -25,20 +29,28 @@ def test_of_one_query_received_tells_what_the_meter_measures(run: Run, tiny: Pat
     assert "mixed" not in set(head_kinds(other, "one", "filler", "all")["kind"])
 
 
-def test_a_sink_is_corrected_for_queries_that_dont_see_the_first_token(run: Run) -> None:
+def test_a_sink_is_corrected_for_queries_that_dont_see_the_first_token(tmp_path: Path) -> None:
+    """A window of eight: of some fifty queries only the first eight see the first token."""
+    config = MistralConfig(**{**llama_config().to_dict(), "sliding_window": 8, "initializer_range": 0.3})
+    save_model(tmp_path / "one", config, "MistralForCausalLM")
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = CHAT
+    tokenizer.save_pretrained(tmp_path / "one")
+    told = study([{"label": "one", "source": str(tmp_path / "one")}], conditions=["none"])
+    run = performed(told, tmp_path)
     found = scores(run, "one", "none", "all")
-    received = run.table("received").filter(model="one", condition="none", queries="all", prompt=2, layer=1, head=0)
-    first = received.collect()["received"][0][0]
-    assert found.scores["sink"][2, 1, 0] == pytest.approx(first)  # causal: every query sees it
+    received = run.table("received").filter(queries="all", prompt=2, layer=1, head=0).collect()["received"][0]
+    assert found.scores["sink"][2, 1, 0] == pytest.approx(received[0] * len(received) / 8, rel=1e-4)
+    assert found.scores["sink"].max() <= 1 + 1e-6
 
 
 def test_a_head_is_called_what_it_clearly_is() -> None:
     named = {
         "sink": {"sink": 0.9},
         "previous": {"previous": 0.7, "local": 0.9},
-        "local": {"local": 0.8, "previous": 0.1},
+        "local": {"local": 0.95, "previous": 0.1, "sink": 0.41},
         "induction": {"induction": 0.6, "repeated": 0.5},
-        "uniform": {"uniform": 0.95},
+        "uniform": {"uniform": 0.95, "sink": 0.2},
         "mixed": {"sink": 0.3, "previous": 0.3, "local": 0.35},
     }
     names = ("sink", *PATTERNS, "uniform")

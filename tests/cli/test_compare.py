@@ -36,7 +36,13 @@ def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
             "conditions": ["none", "filler"],
             "heads": "top 3 by effect",
         },
-        {"name": "moved", "kind": "heatmap", "measure": "moved", "difference": ["sentence", "filler"]},
+        {
+            "name": "moved",
+            "kind": "heatmap",
+            "measure": "moved",
+            "queries": "last",
+            "difference": ["sentence", "filler"],
+        },
         {"name": "times", "kind": "heatmap", "measure": "question", "value": "enrichment", "conditions": ["none"]},
     ]
     return performed(
@@ -81,10 +87,10 @@ def test_the_report_has_comparisons_kinds_and_evidence(run: Run) -> None:
     ):
         assert words in page
     evidence = (run.path / "evidence.md").read_text(encoding="utf-8")
-    assert "4 prompts of this run (32 single rows" in evidence
+    assert "4 prompts of this run, as far as the first 256 tokens of each (32 single rows" in evidence
     assert "in float64 instead of float32" in evidence
     assert "8 of 9 prompts are there under every model and condition" in evidence
-    assert "Dropped, 1: can't make exactly 24 tokens for this tokenizer" in evidence
+    assert "Dropped, 1 of 1: can't make exactly # tokens for this tokenizer." in evidence
     assert (run.path / "comparisons" / "heads.csv").is_file()
 
 
@@ -126,6 +132,14 @@ def test_without_a_base_prompt_only_the_control_is_compared(tiny: Path, tmp_path
     assert "redistribution" not in said
 
 
+def test_names_are_text_whatever_they_look_like(tiny: Path, tmp_path: Path) -> None:
+    name = "filler[/b] <script>alert(1)</script>"
+    conditions = [CONDITIONS[0], CONDITIONS[1] | {"name": name}]
+    run = performed(study([{"label": "one", "source": str(tiny)}], conditions=conditions), tmp_path)
+    assert "filler[/b]" in compared(run.path)
+    assert "<script>alert" not in (run.path / "report.html").read_text(encoding="utf-8")
+
+
 def test_one_prompt_has_no_interval_and_says_so(tiny: Path, tmp_path: Path) -> None:
     told = study([{"label": "one", "source": str(tiny)}])
     told["prompts"]["items"] = told["prompts"]["items"][:1]
@@ -145,6 +159,7 @@ def test_prompts_without_a_pair_are_left_out_and_counted(tiny: Path, tmp_path: P
     run = performed(told, tmp_path)
     assert len(run.manifest["dropped"]) == 1
     assert "n = 8 prompts" in compared(run.path)
+    assert "Dropped, 1 of 1: the prompt has # tokens" in (run.path / "evidence.md").read_text()
     assert "8 of 9 prompts are there under every model and condition" in (run.path / "evidence.md").read_text()
 
 

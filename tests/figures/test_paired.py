@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 import torch
@@ -34,7 +35,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     tuned = transformers.LlamaForCausalLM.from_pretrained(two)
     torch.manual_seed(4)
     for weight in tuned.parameters():
-        weight.data += 0.05 * torch.randn_like(weight)
+        weight.data += 0.02 * torch.randn_like(weight)
     tuned.save_pretrained(two)
     models = [{"label": folder.name, "source": str(folder)} for folder in (one, two)]
     items = [{"text": "# " * (number % 5 + 1) + "and " * (number % 3) + "more"} for number in range(8)]
@@ -49,10 +50,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run_study(str(home / "study.yaml"), home / "run")
 
 
-def by_prompt(run: Run, model: str) -> pl.DataFrame:
-    """prompt, layer, head, mass on both classes."""
+def by_prompt(run: Run, model: str, *classes: str) -> pl.DataFrame:
+    """prompt, layer, head, mass on some classes, by default both of the figures'."""
     rows = run.table("mass").filter(
-        pl.col("model") == model, pl.col("queries") == "last", pl.col("token_class").is_in(["hash", "blank"])
+        pl.col("model") == model,
+        pl.col("queries") == "last",
+        pl.col("token_class").is_in(classes or ["hash", "blank"]),
     )
     return rows.group_by("prompt", "layer", "head").agg(pl.col("mass").sum()).sort("prompt", "layer", "head").collect()
 
@@ -75,11 +78,15 @@ def test_a_bar_is_compared_with_its_groups_first_within_prompts(run: Run) -> Non
 
 def test_a_map_of_a_change_grays_what_may_be_chance_and_counts_what_is_not(run: Run) -> None:
     change = pl.read_csv(run.path / "figures" / "map.csv")
-    apart = (by_prompt(run, "two")["mass"] - by_prompt(run, "one")["mass"]).to_numpy().reshape(8, 8)
-    want = effects(apart, seed=run.study.seed)
-    assert change["value"].to_list() == pytest.approx(want.mean.tolist())
-    assert change["q"].to_list() == pytest.approx(want.q.tolist())
-    sure = int((want.q < 0.05).sum())
+    family = [(), *((name,) for name in run.classes)]  # the sum that is shown, and every class
+    apart = [
+        (by_prompt(run, "two", *names)["mass"] - by_prompt(run, "one", *names)["mass"]).to_numpy().reshape(8, 8)
+        for names in family
+    ]
+    want = effects(np.concatenate(apart, 1), seed=run.study.seed)
+    assert change["value"].to_list() == pytest.approx(want.mean[:8].tolist())
+    assert change["q"].to_list() == pytest.approx(want.q[:8].tolist())
+    sure = int((want.q[:8] < 0.05).sum())
     told = (run.path / "figures" / "map.md").read_text(encoding="utf-8")
     assert f"{sure} of 8 heads change by more than chance would make" in told
     picture = (run.path / "figures" / "map.svg").read_text(encoding="utf-8")

@@ -2,8 +2,8 @@
 
 All quantities are such that a difference of arms is a difference of them. Those that tell what an insertion does are
 relative to the base prompt, which by itself keeps all (1), moves nothing (0) and takes nothing (0). For a class that
-no inserted token belongs to, mass = mass in the base prompt + dilution + redistribution, in every arm; so between
-arms of one model a difference in mass is the sum of a difference in dilution and one in redistribution.
+no inserted token belongs to, change (of mass, since the base prompt) = dilution + redistribution in every arm, so a
+difference in change is the sum of a difference in dilution and one in redistribution.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ from attnscope.analysis.insertion import insertion, untouched_classes
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import mean_of_seen
 from attnscope.errors import AttnscopeError
-from attnscope.study.measures import OF_INSERTIONS
+from attnscope.study.measures import KEPT, MOVED, TAKEN
 
 Numbers = NDArray[np.float64]
 
-MASS, ENRICHMENT, DILUTION, REDISTRIBUTION = "mass", "enrichment", "dilution", "redistribution"
-OF_CLASSES = (MASS, ENRICHMENT, DILUTION, REDISTRIBUTION)
-QUANTITIES = (*OF_CLASSES, *OF_INSERTIONS)
+MASS, ENRICHMENT = "mass", "enrichment"
+CHANGE, DILUTION, REDISTRIBUTION = PARTS = ("change", "dilution", "redistribution")
+ONE_WAY = (DILUTION, KEPT, MOVED, TAKEN)
+"""What an insertion can only do one way, so that against the base prompt there is nothing to test."""
+SPLIT = "last"
+"""The query group that a change is split for: one query, one factor."""
 EVERY = "(all)"
 """Stands for a class where a quantity has none."""
 
@@ -116,25 +119,31 @@ def quantities(arm: Arm) -> Iterator[Values]:
 def _of_base(arm: Arm, held: Masses) -> Iterator[Values]:
     for group, queries in enumerate(arm.run.study.measure.queries):
         nothing = np.zeros(held.mass[:, group, :, :, 0].shape)
-        for name in arm.run.classes:
-            yield Values(queries, DILUTION, name, held.prompts, nothing, np.ones(nothing.shape[1:]))
-            yield Values(queries, REDISTRIBUTION, name, held.prompts, nothing, np.ones(nothing.shape[1:]))
-        for quantity, value in zip(OF_INSERTIONS, (1, 0, 0), strict=True):
-            yield Values(queries, quantity, EVERY, held.prompts, nothing + value)
+        unit = np.ones(nothing.shape[1:])
+        yield Values(queries, TAKEN, EVERY, held.prompts, nothing, unit)
+        if queries == SPLIT:
+            for quantity in PARTS:
+                yield from (Values(queries, quantity, name, held.prompts, nothing, unit) for name in arm.run.classes)
+            yield Values(queries, KEPT, EVERY, held.prompts, nothing + 1, np.zeros(unit.shape))
+            yield Values(queries, MOVED, EVERY, held.prompts, nothing, np.zeros(unit.shape))
 
 
 def _of_insertion(arm: Arm, base: str) -> Iterator[Values]:
     before, after = masses(arm.run, arm.model, base), masses(arm.run, arm.model, arm.condition)
-    untouched = untouched_classes(arm.run, arm.model, arm.condition)
     for group, queries in enumerate(arm.run.study.measure.queries):
         found = insertion(arm.run, arm.model, base, arm.condition, queries)
         prompts = np.asarray(found.prompts, dtype=np.int64)
+        yield Values(queries, TAKEN, EVERY, prompts, found.taken, np.ones(found.taken.shape[1:]))
+        if queries != SPLIT:
+            continue
         had, has = (each.mass[np.searchsorted(each.prompts, prompts), group] for each in (before, after))
-        for place, name in enumerate(arm.run.classes):
-            if name in untouched:
-                diluted = (found.kept - 1) * had[..., place]
-                moved = has[..., place] - had[..., place] - diluted
-                yield Values(queries, DILUTION, name, prompts, diluted, np.ones(moved.shape[1:]))
-                yield Values(queries, REDISTRIBUTION, name, prompts, moved, np.ones(moved.shape[1:]))
-        for quantity, values in zip(OF_INSERTIONS, (found.kept, found.moved, found.taken), strict=True):
-            yield Values(queries, quantity, EVERY, prompts, values)
+        for name in untouched_classes(arm.run, arm.model, arm.condition):
+            place = arm.run.classes.index(name)
+            change = np.where(np.isnan(found.kept), np.nan, has[..., place] - had[..., place])
+            diluted = (found.kept - 1) * had[..., place]
+            unit = np.ones(change.shape[1:])
+            for quantity, values in zip(PARTS, (change, diluted, change - diluted), strict=True):
+                yield Values(queries, quantity, name, prompts, values, unit)
+        kept, moved = (mean_of_seen(each, 0) for each in (1 / found.had, 1 / found.had + 1 / found.has))
+        yield Values(queries, KEPT, EVERY, prompts, found.kept, kept)
+        yield Values(queries, MOVED, EVERY, prompts, found.moved, moved)

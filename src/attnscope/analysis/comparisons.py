@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from attnscope.analysis.arms import Arm, Values, base_condition, quantities
+from attnscope.analysis.arms import ONE_WAY, Arm, Values, base_condition, masses, quantities
 from attnscope.analysis.effects import FALSE_DISCOVERIES, effects, unpaired_effects
 from attnscope.analysis.matching import Matching, matched, weights_of
 from attnscope.analysis.ranking import reliability
@@ -25,6 +26,12 @@ Kind = Literal["condition", "control", "model", "run"]
 Numbers = NDArray[np.float64]
 
 KEYS = ("queries", "quantity", "token_class")
+_SURE = (
+    pl.when(pl.col("q").is_not_null())
+    .then((pl.col("q") < FALSE_DISCOVERIES) & (pl.col("difference").abs() > pl.col("floor").fill_null(0)))
+    .alias("sure")
+)
+_UNTESTED = [pl.lit(None, dtype=pl.Float64).alias(name) for name in ("p", "q")]
 STATISTICS = ("n", "one", "two", "difference", "low", "high", "size", "p", "q")
 
 
@@ -42,11 +49,17 @@ class Comparison:
         """Such as 'filler less none, SmolLM2-135M' or 'tuned less base, none'."""
         one, two = self.one, self.two
         if self.kind == "run":
-            sides = [f"{each.model}, {each.condition} ({each.run.path.name})" for each in (two, one)]
-            return " less ".join(sides)
+            names = zip((two, one), reversed(self.sides), strict=True)
+            return " less ".join(f"{arm.model}, {arm.condition} ({name})" for arm, name in names)
         if self.kind == "model":
             return f"{two.model} less {one.model}, {one.condition}"
         return f"{two.condition} less {one.condition}, {one.model}"
+
+    @property
+    def prompts(self) -> int:
+        """How many prompts there are to compare: that both have, or of the smaller set."""
+        one, two = (set(masses(arm.run, arm.model, arm.condition).prompts.tolist()) for arm in (self.one, self.two))
+        return len(one & two) if self.paired else min(len(one), len(two))
 
     @property
     def inserts(self) -> bool:
@@ -63,7 +76,7 @@ class Comparison:
         """What tells the arms apart, in a word or two."""
         one, two = self.one, self.two
         if self.kind == "run":
-            return one.run.path.name, two.run.path.name
+            return _told_apart(one.run.path, two.run.path)
         return (one.model, two.model) if self.kind == "model" else (one.condition, two.condition)
 
 
@@ -77,19 +90,31 @@ class Compared:
     heads: pl.DataFrame
     """queries, quantity, token_class, layer, head, layer_two, head_two, the statistics, floor, sure, rank.
 
-    q is over all heads and classes of one query group and quantity. floor: what rounding alone could make; null if not
-    known. sure: q is small enough and the difference above the floor. rank: by size of the difference, from 1.
+    q is over all heads and classes of one query group and quantity; none for what can only go one way. floor: what
+    rounding makes on average; null if not known. sure: q is small enough and the difference above the floor. rank: by
+    size of the difference, from 1.
     """
     overall: pl.DataFrame
-    """queries, quantity, token_class, the statistics of the mean over heads, heads, up, down, reliability.
+    """queries, quantity, token_class, the statistics of the mean over heads, floor, sure, heads, up, down, reliability.
 
-    up, down: how many heads are surely so. reliability: of the heads' ranking.
+    q is over the classes of one query group and quantity. up, down: how many heads are surely so, if that was tested.
+    reliability: of the heads' order.
     """
+
+
+def _told_apart(one: Path, two: Path) -> tuple[str, str]:
+    """The ends of two paths, as much of them as tells them apart."""
+    parts = [path.resolve().parts for path in (one, two)]
+    for count in range(1, 1 + max(map(len, parts))):
+        first, second = ("/".join(each[-count:]) for each in parts)
+        if first != second:
+            return first, second
+    return f"{one}", f"{two} again"
 
 
 def comparisons(run: Run) -> list[Comparison]:
-    """All that the study implies, in its order."""
-    return [*_of_conditions(run), *_of_models(run)]
+    """All that the study implies, in its order; arms that have no prompt in common are not compared."""
+    return [each for each in (*_of_conditions(run), *_of_models(run)) if each.prompts]
 
 
 def _of_conditions(run: Run) -> Iterator[Comparison]:
@@ -142,21 +167,32 @@ def _family(
     by_head = _of_heads(comparison, matching, family, ones, twos)
     whole = [_over_heads(ones, twos, each) for each in (ones, twos)]
     by_class = _statistics(comparison, whole[0], whole[1], seed).with_columns(token_class=pl.Series(names))
+    if not _testable(comparison, family[0][0].quantity):
+        by_head, by_class = by_head.with_columns(_UNTESTED).with_columns(_SURE), by_class.with_columns(_UNTESTED)
+    tested = pl.col("q").is_not_null().any()
     counts = by_head.group_by("token_class", maintain_order=True).agg(
         heads=pl.len().cast(pl.Int64),
-        up=(pl.col("sure") & (pl.col("difference") > 0)).sum().cast(pl.Int64),
-        down=(pl.col("sure") & (pl.col("difference") < 0)).sum().cast(pl.Int64),
+        floor=pl.col("floor").mean(),
+        up=pl.when(tested).then((pl.col("sure") & (pl.col("difference") > 0)).sum().cast(pl.Int64)),
+        down=pl.when(tested).then((pl.col("sure") & (pl.col("difference") < 0)).sum().cast(pl.Int64)),
     )
     trusted = [reliability(twos[:, c] - ones[:, c], seed) if comparison.paired else None for c in range(len(names))]
     by_class = by_class.join(counts, on="token_class", maintain_order="left").with_columns(
-        reliability=pl.Series(trusted, dtype=pl.Float64)
+        _SURE, reliability=pl.Series(trusted, dtype=pl.Float64)
     )
     about = {"queries": pl.lit(family[0][0].queries), "quantity": pl.lit(family[0][0].quantity)}
     where = ["layer", "head", "layer_two", "head_two"]
     return (
         by_head.with_columns(**about).select(*KEYS, *where, *STATISTICS, "floor", "sure", "rank"),
-        by_class.with_columns(**about).select(*KEYS, *STATISTICS, "heads", "up", "down", "reliability"),
+        by_class.with_columns(**about).select(
+            *KEYS, *STATISTICS, "floor", "sure", "heads", "up", "down", "reliability"
+        ),
     )
+
+
+def _testable(comparison: Comparison, quantity: str) -> bool:
+    """What can only go one way would always be found."""
+    return quantity not in ONE_WAY or comparison.one.inserts == comparison.two.inserts
 
 
 def _of_heads(
@@ -168,7 +204,6 @@ def _of_heads(
 ) -> pl.DataFrame:
     pairs, seed = ones.shape[2], comparison.one.run.study.seed
     floor = np.concatenate([_floor(comparison, matching, one, two) for one, two in family])
-    above = pl.col("difference").abs() > pl.col("floor").fill_null(0)
     flat = [each.reshape(len(each), -1) for each in (ones, twos)]
     return (
         _statistics(comparison, flat[0], flat[1], seed)
@@ -178,7 +213,7 @@ def _of_heads(
             **_places(comparison, matching, len(family)),
         )
         .with_columns(
-            sure=(pl.col("q") < FALSE_DISCOVERIES) & above,
+            _SURE,
             rank=pl.col("difference").abs().rank("min", descending=True).over("token_class").cast(pl.Int64),
         )
     )
@@ -235,7 +270,7 @@ def _places(comparison: Comparison, matching: Matching, times: int) -> dict[str,
 
 
 def _floor(comparison: Comparison, matching: Matching, one: Values, two: Values) -> Numbers:
-    """By pair of heads: what the rounding of both arms can make at most; NaN where that is not known."""
+    """By pair of heads: what the rounding of both arms makes on average; NaN where that is not known."""
     total = np.zeros(len(matching.one[0]))
     for arm, places, held in ((comparison.one, matching.one, one), (comparison.two, matching.two, two)):
         noise = arm.run.noise(arm.model, held.queries)

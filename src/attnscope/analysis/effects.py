@@ -8,7 +8,7 @@ standard deviations, and over all columns the false discovery rate of Benjamini 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,7 +55,7 @@ def effects(differences: Numbers, seed: int = 0) -> Effects:
         if len(values) > 1:
             found["size"][which] = _size(values)
         if len(values) >= FEWEST:
-            found["p"][which] = sign_flip_p(values, seed=seed)
+            found["p"][which] = sign_flip_p(values, seed=seed, among=columns)
             found["low"][which], found["high"][which] = interval_of_mean(values, seed=seed)
     return Effects(n=known.sum(0).astype(np.int64), q=_discoveries(found["p"]), **found)
 
@@ -64,23 +64,24 @@ def unpaired_effects(one: Numbers, two: Numbers, seed: int = 0) -> Effects:
     """Of two sets of prompts (prompts, columns), second less first: the mean's difference, as `effects` has it.
 
     The interval is of a bootstrap that draws from both sets; p is of a permutation test over which set a prompt is of;
-    the size is in pooled standard deviations; n is that of the smaller set. A column with a gap has too few prompts.
+    the size is in pooled standard deviations; n is that of the smaller set.
     """
-    n = np.minimum((~np.isnan(one)).sum(0), (~np.isnan(two)).sum(0)).astype(np.int64)
+    known = [~np.isnan(each) for each in (one, two)]
     columns = one.shape[1]
     found = {name: np.full(columns, np.nan) for name in ("mean", "low", "high", "size", "p")}
-    whole = ~(np.isnan(one).any(0) | np.isnan(two).any(0))
-    first, second = one[:, whole], two[:, whole]
-    if len(one) and len(two) and whole.any():
-        found["mean"][whole] = second.mean(0) - first.mean(0)
-    fewest = min(len(one), len(two))
-    if fewest > 1 and whole.any():
-        freedom = len(one) + len(two) - 2
-        pooled = (first.var(0, ddof=1) * (len(one) - 1) + second.var(0, ddof=1) * (len(two) - 1)) / freedom
-        found["size"][whole] = _over_spread(found["mean"][whole], np.sqrt(pooled))
-    if fewest >= FEWEST and whole.any():
-        found["p"][whole] = _permutation_p(first, second, seed)
-        found["low"][whole], found["high"][whole] = _interval_of_difference(first, second, seed)
+    for there, which in _alike(np.concatenate(known)):
+        first, second = one[there[: len(one)]][:, which], two[there[len(one) :]][:, which]
+        if not len(first) or not len(second):
+            continue
+        found["mean"][which] = second.mean(0) - first.mean(0)
+        fewest, freedom = min(len(first), len(second)), len(first) + len(second) - 2
+        if fewest > 1:
+            squares = first.var(0, ddof=1) * (len(first) - 1) + second.var(0, ddof=1) * (len(second) - 1)
+            found["size"][which] = _over_spread(found["mean"][which], np.sqrt(squares / freedom))
+        if fewest >= FEWEST:
+            found["p"][which] = _permutation_p(first, second, seed, columns)
+            found["low"][which], found["high"][which] = _interval_of_difference(first, second, seed)
+    n = np.minimum(known[0].sum(0), known[1].sum(0)).astype(np.int64)
     return Effects(n=n, q=_discoveries(found["p"]), **found)
 
 
@@ -105,19 +106,17 @@ def _interval_of_difference(one: Numbers, two: Numbers, seed: int) -> tuple[Numb
     return ends[0], ends[1]
 
 
-def _permutation_p(one: Numbers, two: Numbers, seed: int) -> Numbers:
+def _permutation_p(one: Numbers, two: Numbers, seed: int, among: int) -> Numbers:
     """Two-sided p of the difference of means if every prompt were as likely of the other set."""
     values = np.concatenate([one, two])
-    found = np.abs(two.mean(0) - one.mean(0)) - 1e-12 * np.abs(values).sum(0)
-    chance = np.random.default_rng(seed)
     labels = np.concatenate([np.full(len(one), -1 / len(one)), np.full(len(two), 1 / len(two))])
-    drawn = chance.permuted(np.tile(labels, (FLIPS, 1)), axis=1)
-    reached = np.zeros(values.shape[1])
-    for start in range(0, values.shape[1], TOGETHER):
-        some = np.s_[start : start + TOGETHER]
-        reached[some] = (np.abs(drawn @ values[:, some]) >= found[some]).sum(0)
-    p: Numbers = (reached + 1) / (FLIPS + 1)
-    return p
+    return _refined(values, labels @ values, lambda chance, count: _shuffled(chance, labels, count), seed, among)
+
+
+def _shuffled(chance: np.random.Generator, labels: Numbers, count: int, together: int = 4096) -> Iterator[Numbers]:
+    for start in range(0, count, together):
+        rows = min(together, count - start)
+        yield chance.permuted(np.tile(labels, (rows, 1)), axis=1)
 
 
 def interval_of_mean(
@@ -151,37 +150,46 @@ def _level(n: int) -> float:
     return float(ndtr(math.sqrt(n / (n - 1)) * stats.t.ppf((1 - CONFIDENCE) / 2, n - 1)))
 
 
-def sign_flip_p(values: Numbers, *, seed: int = 0, flips: int = FLIPS) -> Numbers:
+def sign_flip_p(values: Numbers, *, seed: int = 0, flips: int = FLIPS, among: int | None = None) -> Numbers:
     """Two-sided p of each column's mean if every prompt's difference were as likely the other way round.
 
     Exact where all sign patterns can be counted. Otherwise random ones, and for the few columns that none of them
-    reached so many more that a discovery among all columns can be told.
+    reached so many more that a discovery can be told among all columns that are tested together: `among`.
     """
     n, columns = values.shape
     if 2**n <= flips:
-        exact: Numbers = _reached(values, _all_signs(n)) / 2**n
+        exact: Numbers = _reached(values, values.sum(0), _all_signs(n)) / 2**n
         return exact
+
+    def drawn(chance: np.random.Generator, count: int) -> Iterator[Numbers]:
+        return _random_signs(chance, n, count)
+
+    return _refined(values, values.sum(0), drawn, seed, among or columns, flips)
+
+
+Drawn = Callable[[np.random.Generator, int], Iterator[Numbers]]
+
+
+def _refined(values: Numbers, found: Numbers, drawn: Drawn, seed: int, among: int, count: int = FLIPS) -> Numbers:
+    """P by random weightings of the prompts; for columns that none of them reached, by more of them."""
     chance = np.random.default_rng(seed)
-    reached = _reached(values, _random_signs(chance, n, flips))
-    p: Numbers = (reached + 1) / (flips + 1)
+    reached = _reached(values, found, drawn(chance, count))
+    p: Numbers = (reached + 1) / (count + 1)
     rare = reached == 0
-    more = min(MOST_FLIPS, math.ceil(100 * columns / max(1, rare.sum())))
-    if rare.any() and more > flips:
-        if 2**n <= more:
-            p[rare] = _reached(values[:, rare], _all_signs(n)) / 2**n
-        else:
-            p[rare] = (_reached(values[:, rare], _random_signs(chance, n, more)) + 1) / (more + 1)
+    more = min(MOST_FLIPS, math.ceil(100 * among / max(1, rare.sum())))
+    if rare.any() and more > count:
+        p[rare] = (_reached(values[:, rare], found[rare], drawn(chance, more)) + 1) / (more + 1)
     return p
 
 
-def _reached(values: Numbers, signs: Iterator[Numbers]) -> Numbers:
-    """How many sign patterns give a sum as far from zero as the one that was found."""
-    found = np.abs(values.sum(0)) - 1e-12 * np.abs(values).sum(0)
+def _reached(values: Numbers, found: Numbers, weightings: Iterator[Numbers]) -> Numbers:
+    """How many weightings of the prompts give a sum as far from zero as the one that was found."""
     total = np.zeros(values.shape[1])
-    for some in signs:
+    for some in weightings:
+        least = np.abs(found) - 1e-12 * np.abs(some[0]).max() * np.abs(values).sum(0)
         for start in range(0, values.shape[1], TOGETHER):
             part = np.s_[start : start + TOGETHER]
-            total[part] += (np.abs(some @ values[:, part]) >= found[part]).sum(0)
+            total[part] += (np.abs(some @ values[:, part]) >= least[part]).sum(0)
     return total
 
 

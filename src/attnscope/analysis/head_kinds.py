@@ -75,18 +75,17 @@ def head_kinds(run: Run, model: str, condition: str, queries: str) -> pl.DataFra
 
 
 def _kinds(means: Mapping[str, Numbers], chance: Mapping[str, Numbers]) -> NDArray[Any]:
-    """The highest score that is high enough; nothing where patterns are not known and might be."""
+    """The highest score that is high enough, the previous token not counting as local; nothing where patterns are not
+    known and might be.
+    """
     shape = means[SINK].shape
     best, kind = np.full(shape, LEAST), np.full(shape, MIXED if PATTERNS[0] in means else None, dtype=object)
     kind[means[UNIFORM] >= EVEN] = UNIFORM
-    for name in ("local", "repeated", "induction", "previous", SINK):
-        if name not in means:
-            continue
-        score = np.nan_to_num(means[name])
+    for name in (SINK, *(each for each in PATTERNS if each in means)):
+        score = np.nan_to_num(means[name] - means["previous"] if name == "local" else means[name])
         enough = (score >= best) & (score >= TIMES * np.nan_to_num(chance[name]))
         kind[enough] = name
-        if name != "local":  # the previous token is local too, so local alone sets no mark to beat
-            best = np.where(enough, score, best)
+        best = np.where(enough, score, best)
     return kind
 
 

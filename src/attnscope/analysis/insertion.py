@@ -2,9 +2,9 @@
 
 Let b be what the shared tokens receive in the base prompt and c what they receive with the insertion. Dilution is one
 factor, kept = sum(c) / sum(b): were it all, c would be kept * b. Redistribution is the rest: `moved` is half the sum
-of |c / sum(c) - b / sum(b)|, the share of the remaining attention that sits on other tokens than before. For a query
-group of one token this is exact. A group of several is taken by its mean gaze: queries that dilute unequally then
-count as some redistribution.
+of |c / sum(c) - b / sum(b)|, the share of the remaining attention that sits on other tokens than before. There is one
+factor for a query, so this is told of the last token alone: in the mean gaze of several queries, those that dilute
+unequally would look like redistribution.
 """
 
 from __future__ import annotations
@@ -30,10 +30,17 @@ class Insertion:
     """(prompts, layers, heads) in each; NaN where the shared tokens receive nothing."""
 
     prompts: list[int]
-    kept: Numbers
+    had: Numbers
+    """What the shared tokens receive in the base prompt."""
+    has: Numbers
+    """What they receive with the insertion."""
     moved: Numbers
     taken: Numbers
     """The share of attention on inserted tokens."""
+
+    @property
+    def kept(self) -> Numbers:
+        return self.has / self.had
 
 
 @lru_cache(maxsize=16)
@@ -45,20 +52,20 @@ def insertion(run: Run, model: str, base: str, condition: str, queries: str) -> 
         prompts.append(one.prompt)
         found.append(_split(one, two))
     shape = (0, len(chosen.layers), len(chosen.heads))
-    kept, moved, taken = (np.stack(each) for each in zip(*found, strict=True)) if found else [np.zeros(shape)] * 3
-    return Insertion(prompts, kept, moved, taken)
+    numbers = [np.stack(each) for each in zip(*found, strict=True)] if found else [np.zeros(shape)] * 4
+    return Insertion(prompts, *numbers)
 
 
-def _split(one: Gaze, two: Gaze) -> tuple[Numbers, Numbers, Numbers]:
+def _split(one: Gaze, two: Gaze) -> tuple[Numbers, Numbers, Numbers, Numbers]:
     shared, mine, others = np.intersect1d(one.base, two.base, return_indices=True)
     known = shared >= 0
     before, after = one.attention[..., mine[known]], two.attention[..., others[known]]
     had, has = before.sum(-1), after.sum(-1)
     there = (had > 0) & (has > 0)
-    kept = np.divide(has, had, out=np.full(had.shape, np.nan), where=there)
+    had, has = (np.where(there, each, np.nan) for each in (had, has))
     with np.errstate(invalid="ignore", divide="ignore"):
         apart = np.abs(after / has[..., None] - before / had[..., None]).sum(-1) / 2
-    return kept, np.where(there, apart, np.nan), two.attention[..., two.inserted].sum(-1)
+    return had, has, np.where(there, apart, np.nan), two.attention[..., two.inserted].sum(-1)
 
 
 @lru_cache(maxsize=16)

@@ -14,13 +14,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
+from scipy.stats import binomtest
 
-from attnscope.analysis.arms import Arm, masses
+from attnscope.analysis.arms import Arm, base_condition, masses
 from attnscope.study.parts import layer_at
 
 BY_NUMBER = "heads matched by number"
 BY_BEHAVIOUR = "layers matched by relative depth, heads by behaviour (mean mass by class, on these prompts)"
-ALIKE = 0.5  # the share of heads that must have the other model's head of the same number as their nearest
+ALIKE = 0.5  # the share of heads that must have the other model's head of the same number as their nearest,
+BY_CHANCE = 0.01  # and the probability that unrelated heads would have as many
 
 Numbers = NDArray[np.float64]
 
@@ -39,7 +41,7 @@ def matched(one: Arm, two: Arm) -> Matching:
     if _shape(one) == _shape(two) and weights_of(one) & weights_of(two):
         return _by_number(one)  # the same model, or one with an adapter on it
     first, second = _profiles(one, two), _profiles(two, one)
-    if _shape(one) == _shape(two) and _same_numbers(first, second) >= ALIKE:
+    if _shape(one) == _shape(two) and _alike(first, second):
         return _by_number(one)
     pairs = []
     for layer, mine in enumerate(first):
@@ -73,16 +75,22 @@ def _opposite(one: Arm, two: Arm, place: int) -> int:
     return min(range(len(measured)), key=lambda each: abs(measured[each] - wanted))
 
 
-def _same_numbers(first: Numbers, second: Numbers) -> float:
-    """The share of heads whose nearest in the other model's layer has their number; ties count."""
+def _alike(first: Numbers, second: Numbers) -> bool:
+    """Whether most heads have the other model's head of their number as the nearest in its layer; ties count."""
+    layers, heads = first.shape[:2]
     apart = np.abs(first[:, :, None] - second[:, None]).sum(-1)  # (layers, heads, heads)
-    own = np.diagonal(apart, axis1=1, axis2=2)
-    return float((own <= apart.min(2)).mean())
+    own = int((np.diagonal(apart, axis1=1, axis2=2) <= apart.min(2)).sum())
+    unlikely = heads == 1 or binomtest(own, layers * heads, 1 / heads, alternative="greater").pvalue < BY_CHANCE
+    return bool(own >= ALIKE * layers * heads and unlikely)
 
 
 def _profiles(arm: Arm, other: Arm) -> Numbers:
     """(layers, heads, query groups x classes that both arms have): mean mass over prompts."""
-    mean = masses(arm.run, arm.model, arm.condition).mass.mean(0)  # (groups, layers, heads, classes)
+    condition = base_condition(arm.run) or arm.condition  # the same pairs under all conditions
+    held = masses(arm.run, arm.model, condition)
+    if not len(held.prompts):
+        held = masses(arm.run, arm.model, arm.condition)
+    mean = held.mass.mean(0)  # (groups, layers, heads, classes)
     groups, classes = arm.run.study.measure.queries, arm.run.classes
     wanted = [
         mean[groups.index(group), :, :, classes.index(name)]

@@ -102,4 +102,5 @@ def _of_insertion(arm: Arm, queries: str, name: str) -> Measured:
         return Measured(held.prompts, np.full(shape, 1.0 if name == KEPT else 0.0))
     found = insertion(arm.run, arm.model, base, arm.condition, queries)
     values = {KEPT: found.kept, MOVED: found.moved, TAKEN: found.taken}[name]
-    return Measured(np.asarray(found.prompts, dtype=np.int64), values)
+    unit = np.ones(values.shape[1:]) if name == TAKEN else None
+    return Measured(np.asarray(found.prompts, dtype=np.int64), values, unit)

@@ -60,7 +60,10 @@ def ranking(values: NDArray[np.float64], layers: Sequence[int], heads: Sequence[
 
 
 def reliability(values: NDArray[np.float64], seed: int) -> float | None:
-    """Of the order of heads by the size of their mean over prompts, whatever its sign; (prompts, heads)."""
+    """Of the order of heads by their mean over prompts, with its sign; (prompts, heads).
+
+    By size alone, heads without any effect would have a reliable order too: that of how much they vary.
+    """
     values = values[:, ~np.isnan(values).any(0)]
     prompts, heads = values.shape
     if prompts < FEWEST or heads < 3 or not np.ptp(values.mean(0)):
@@ -71,7 +74,7 @@ def reliability(values: NDArray[np.float64], seed: int) -> float | None:
         order = chance.permutation(prompts)
         for half, some in enumerate((order[: prompts // 2], order[prompts // 2 :])):
             halves[half, split, some] = 1 / len(some)
-    first, second = (stats.rankdata(np.abs(each @ values), axis=1) for each in halves)
+    first, second = (stats.rankdata(each @ values, axis=1) for each in halves)
     first, second = (each - each.mean(1, keepdims=True) for each in (first, second))
     lengths = np.sqrt((first**2).sum(1) * (second**2).sum(1))
     both = np.divide((first * second).sum(1), lengths, out=np.zeros(SPLITS), where=lengths > 0)

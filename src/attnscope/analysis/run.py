@@ -73,6 +73,14 @@ class Run:
         held = set(self.table("prompts").select("condition").unique().collect()["condition"])
         return [part.name for part in self.study.conditions if part.name in held]
 
+    def has(self, model: str, condition: str) -> bool:
+        """Whether any prompt of a model was measured under a condition."""
+        return (model, condition) in self._arms
+
+    @cached_property
+    def _arms(self) -> set[tuple[str, str]]:
+        return set(self.table("prompts").select("model", "condition").unique().collect().rows())
+
     @property
     def classes(self) -> list[str]:
         return [*self.study.classes, OTHER]
@@ -98,4 +106,5 @@ class Run:
 
     def depth(self, model: str) -> int:
         """How many layers the model has, measured or not."""
-        return len(self.manifest["models"][model]["heads_by_layer"])
+        known = self.manifest["models"][model]
+        return int(known.get("depth") or len(known["heads_by_layer"]))

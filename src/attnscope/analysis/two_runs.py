@@ -25,7 +25,7 @@ def differing(one: Run, two: Run) -> list[str]:
         PROMPTS: _prompts(one, two),
         SEED: [run.study.seed for run in (one, two)],
         CONDITIONS: [_conditions(run) for run in (one, two)],
-        CLASSES: [run.study.rules for run in (one, two)],
+        CLASSES: [list(run.study.rules.items()) for run in (one, two)],  # the first that claims a character has it
         MEASURE: [_measured(run) for run in (one, two)],
         VERSIONS: [run.manifest["versions"] for run in (one, two)],
     }
@@ -52,7 +52,8 @@ def between(one: Run, two: Run) -> list[Comparison]:
             allowed=f"the same names in both, or one of the {thing} that only each has",
             todo="give them the same names",
         )
-    return [Comparison("run", first, second, paired=thing != PROMPTS) for first, second in pairs]
+    made = [Comparison("run", first, second, paired=thing != PROMPTS) for first, second in pairs]
+    return [each for each in made if each.prompts]
 
 
 def _arms(one: Run, two: Run, thing: str) -> Iterator[tuple[Arm, Arm]]:
@@ -77,7 +78,11 @@ def _models(run: Run) -> dict[str, Any]:
     """What a model's numbers depend on, by label."""
     known = run.manifest["models"]
     return {
-        label: [sorted(file["sha256"] for file in known[label]["files"]), known[label]["dtype"], known[label]["device"]]
+        label: [
+            sorted(file["sha256"] for file in known[label]["files"]),
+            known[label]["dtype"],
+            str(known[label]["device"]).split(":")[0],
+        ]
         for label in run.models
     }
 
@@ -112,4 +117,5 @@ def _conditions(run: Run) -> dict[str, Any]:
 
 
 def _measured(run: Run) -> Any:
-    return run.study.measure.model_dump(mode="json")
+    """What is compared of: entropy and patterns are not."""
+    return run.study.measure.model_dump(mode="json", include={"queries", "layers", "heads"})

@@ -81,9 +81,9 @@ def _table(sheet: Sheet, queries: str) -> object:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=f"{queries}: {sheet.title}", title_justify="left")
+    table = Table(title=Text(f"{queries}: {sheet.title}"), title_justify="left")
     for place, column in enumerate(sheet.columns):
-        table.add_column(column, justify="left" if place == 0 else "right", overflow="fold")
+        table.add_column(Text(column), justify="left" if place == 0 else "right", overflow="fold")
     for row, gray in zip(sheet.rows, sheet.grayed, strict=True):
         table.add_row(*(Text(cell) for cell in row), style="dim" if gray else None)
     return table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +14,7 @@ from attnscope.analysis.run import Run
 from attnscope.figures import sentences
 
 MOST_REASONS = 5
+COMPARED = 256  # tokens of a prompt at most, see runs.second_look
 
 
 def evidence_card(run: Run) -> str:
@@ -42,8 +44,9 @@ def _of_model(run: Run, label: str) -> Iterator[str]:
     if sample:
         cells = sentences.counted(len(sample["cells"]), "prompt")
         yield (
-            f"Against eager attention, on {cells} of this run ({sample['rows']} single rows and the mean of all): "
-            f"{sample['difference']:.1e}."
+            f"Against eager attention, on {cells} of this run, as far as the first {COMPARED} tokens of each "
+            f"({sample['rows']} single rows and the mean of all): {sample['difference']:.1e}; rows add up to 1 within "
+            f"{sample['row_sum_error']:.1e}."
         )
         yield from _rounding(sample["noise"])
     yield from _row_sums(run, label, float(proof["sink_share"]))
@@ -62,8 +65,8 @@ def _rounding(noise: dict[str, Any]) -> Iterator[str]:
         heads = np.asarray(moved)
         yield (
             f"Rounding: the same prompts in {noise['reference']} instead of {noise['dtype']} move {heads.max():.1e} of "
-            f"a head's attention at most and {np.median(heads):.1e} in the median head (queries: {group}). No class's "
-            "mass can be off by more."
+            f"the worst head's attention on average ({noise['most'][group]:.1e} in its worst prompt) and "
+            f"{np.median(heads):.1e} in the median head (queries: {group}). No class's mass is off by more in these."
         )
 
 
@@ -109,14 +112,23 @@ def _of_prompts(run: Run) -> Iterator[str]:
     dropped = run.manifest["dropped"]
     if not dropped:
         yield "None was dropped."
-    for reason, count in Counter(each["reason"] for each in dropped).most_common(MOST_REASONS):
-        yield f"Dropped, {count}: {reason}."
+    reasons = Counter(_kind(each["reason"]) for each in dropped).most_common()
+    for reason, count in reasons[:MOST_REASONS]:
+        yield f"Dropped, {count} of {len(dropped)}: {reason}."
+    if len(reasons) > MOST_REASONS:
+        others = sum(count for _, count in reasons[MOST_REASONS:])
+        yield f"Dropped, {others} of {len(dropped)}: for other reasons; the manifest has them all."
     if not held["aligned"].all():
         astray = int((~held["aligned"]).sum())
         yield f"{sentences.counted(astray, 'prompt')} can't be aligned to the base prompt: no token of these is shared."
     merged = int(held["remerged"].sum())
     if merged:
         yield f"{sentences.counted(merged, 'token')} of base text have no counterpart in the base prompt."
+
+
+def _kind(reason: str) -> str:
+    """What was wrong, without the prompt it was wrong with: as many as have it are counted together."""
+    return re.sub(r"\d[\d,]*", "#", reason.split(" (")[0])
 
 
 def _made_with(run: Run) -> Iterator[str]:

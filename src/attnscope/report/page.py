@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import vl_convert as vlc
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from attnscope.analysis.comparisons import Compared
 from attnscope.analysis.head_kinds import head_kinds
@@ -26,7 +26,7 @@ MOST_ROWS = 400  # of a table shown; the csv beside the figure has them all
 
 def mark_of(run: Run) -> str:
     """What tells a page which state of a run it is of."""
-    return f'<meta name="attnscope-run" content="{run.manifest["key"]}">'
+    return f'<meta name="attnscope-run" content="{escape(run.manifest["key"])}">'
 
 
 def write_page(
@@ -158,7 +158,10 @@ def _kinds(run: Run) -> list[dict[str, Any]]:
     made = []
     for model in run.models:
         for queries in run.study.measure.queries:
-            held = head_kinds(run, model, run.conditions[0], queries)
+            condition = next((name for name in run.conditions if run.has(model, name)), None)
+            if condition is None:
+                continue
+            held = head_kinds(run, model, condition, queries)
             rows = []
             for kind in dict.fromkeys(held["kind"].drop_nulls().sort()):
                 mine = held.filter(pl.col("kind") == kind)
@@ -167,5 +170,5 @@ def _kinds(run: Run) -> list[dict[str, Any]]:
                 )
                 told = f"layer {best['layer']} head {best['head']} ({best[kind]:.2f})" if best else ""
                 rows.append((kind, f"{len(mine)} of {len(held)}", told))
-            made.append({"model": model, "queries": queries, "rows": rows})
+            made.append({"model": model, "queries": queries, "condition": condition, "rows": rows})
     return [each for each in made if each["rows"]]

@@ -8,9 +8,10 @@ from typing import Any
 
 import polars as pl
 
-from attnscope.analysis.arms import DILUTION, ENRICHMENT, MASS, REDISTRIBUTION
+from attnscope.analysis.arms import CHANGE, DILUTION, ENRICHMENT, MASS, REDISTRIBUTION
 from attnscope.analysis.comparisons import Compared
 from attnscope.analysis.effects import FALSE_DISCOVERIES, FEWEST
+from attnscope.analysis.matching import BY_NUMBER
 from attnscope.figures import sentences
 from attnscope.study.measures import KEPT, MOVED, TAKEN
 
@@ -49,13 +50,21 @@ def facts(found: Compared) -> list[str]:
     many = f"{most}" if least == most else f"{least} to {most}"
     paired = "paired by prompt" if found.comparison.paired else "other prompts in each run, so not paired"
     told = [f"n = {many} prompts, {paired}; {found.method}."]
+    if found.method != BY_NUMBER:
+        one, two = found.comparison.one, found.comparison.two
+        pairs = found.heads.unique(["layer", "head"])
+        every = [len(arm.run.layers(arm.model)) * len(arm.run.heads(arm.model)) for arm in (one, two)]
+        theirs = len(found.heads.unique(["layer_two", "head_two"]))
+        told.append(
+            f"{len(pairs)} of {every[0]} heads of {one.model} and {theirs} of {every[1]} of {two.model} are in it."
+        )
     if most < FEWEST:
         told.append(f"With fewer than {FEWEST} prompts there is no interval and no test.")
     if found.heads["floor"].is_null().all():
         told.append("How far rounding moves attention was not measured.")
     else:
         worst: Any = found.heads.filter(pl.col("quantity") == MASS)["floor"].max()
-        told.append(f"Rounding alone can make a difference in mass of {worst:.1g} at most, in the worst head.")
+        told.append(f"Rounding makes differences in mass of {worst:.1g} on average in the worst head.")
     return told
 
 
@@ -72,27 +81,27 @@ def _classes(overall: pl.DataFrame, sides: tuple[str, str]) -> Sheet:
                 ends(row),
                 _ratio(enriched),
                 sign(row["q"]),
-                f"{row['up']} up, {row['down']} down of {row['heads']}",
+                _counts(row),
                 share(row["reliability"]),
             )
         )
-        grayed.append(not _sure(row))
+        grayed.append(row["sure"] is False)
     columns = ("class", *sides, "difference", "enrichment", "q", "heads", "reliability")
-    return Sheet("mass by class, mean over heads", columns, rows, grayed)
+    return Sheet("mass by class, mean over the heads compared", columns, rows, grayed)
 
 
 def _parts(overall: pl.DataFrame) -> Sheet:
     rows, grayed = [], []
     spread = {row["token_class"]: row for row in _of(overall, REDISTRIBUTION)}
-    whole = {row["token_class"]: row for row in _of(overall, MASS)}
-    for row in _of(overall, DILUTION):
+    diluted = {row["token_class"]: row for row in _of(overall, DILUTION)}
+    for row in _of(overall, CHANGE):
         name = row["token_class"]
         other = spread[name]
-        if not whole[name]["one"] and not whole[name]["two"]:
+        if not row["difference"] and not other["difference"]:
             continue
-        cells = (ends(whole[name]), ends(row), ends(other), sign(other["q"]), f"{other['up']} up, {other['down']} down")
+        cells = (ends(row), ends(diluted[name]), ends(other), sign(other["q"]), _counts(other))
         rows.append((name, *cells))
-        grayed.append(not _sure(other))
+        grayed.append(other["sure"] is False)
     columns = ("class", "change", "dilution", "redistribution", "q of it", "heads")
     return Sheet("why it changes: taken from all alike, or moved", columns, rows, grayed)
 
@@ -106,10 +115,9 @@ def _insertion(overall: pl.DataFrame, sides: tuple[str, str]) -> Sheet:
     rows, grayed = [], []
     for quantity, meaning in words.items():
         for row in _of(overall, quantity):
-            count = f"{row['up']} up, {row['down']} down of {row['heads']}"
             first, second = sentences.number(row["one"]), sentences.number(row["two"])
-            rows.append((meaning, first, second, ends(row), sign(row["q"]), count))
-            grayed.append(not _sure(row))
+            rows.append((meaning, first, second, ends(row), sign(row["q"]), _counts(row)))
+            grayed.append(row["sure"] is False)
     return Sheet("the insertion", ("quantity", *sides, "difference", "q", "heads"), rows, grayed)
 
 
@@ -126,16 +134,22 @@ def _top(heads: pl.DataFrame, overall: pl.DataFrame) -> Sheet:
             rows.append(
                 (row["token_class"], f"{row['rank']} of {len(mine)}", place, ends(row), sign(row["q"]), size(row))
             )
-            grayed.append(not row["sure"])
-    return Sheet("heads that change most", ("class", "rank", "head", "difference", "q", "size"), rows, grayed)
+            grayed.append(row["sure"] is False)
+    return Sheet(
+        "heads that change most (chosen on these prompts, so rather too large)",
+        ("class", "rank", "head", "difference", "q", "size"),
+        rows,
+        grayed,
+    )
 
 
 def _of(frame: pl.DataFrame, quantity: str) -> Iterator[Row]:
     yield from frame.filter(pl.col("quantity") == quantity, pl.col("n") > 0).iter_rows(named=True)
 
 
-def _sure(row: Row) -> bool:
-    return bool(row["q"] is not None and row["q"] < FALSE_DISCOVERIES)
+def _counts(row: Row) -> str:
+    """How many heads surely change; nothing where that was not tested."""
+    return "" if row["up"] is None else f"{row['up']} up, {row['down']} down of {row['heads']}"
 
 
 def ends(row: Row) -> str:
@@ -175,7 +189,9 @@ def markdown(found: Sequence[Compared]) -> str:
                 for row, gray in zip(sheet.rows, sheet.grayed, strict=True):
                     lines.append(_row([f"*{cell}*" if gray and cell else cell for cell in row]))
                 lines.append("")
-    lines.append(f"*In italics*: may be chance (q >= {FALSE_DISCOVERIES}), under what rounding makes, or not tested.")
+    lines.append(
+        f"*In italics*: may be chance (q >= {FALSE_DISCOVERIES}), or under what rounding makes. No q: not tested."
+    )
     return "\n".join(lines) + "\n"
 
 

@@ -290,6 +290,7 @@ def _facts(part: ModelPart, found: Description, lens: Lens) -> dict[str, Any]:
         "adapter_made_for": loaded.adapter_base,
         "files": [*weights, *described],
         "evidence": lens.evidence(),
+        "depth": found.facts.layers,
         "heads_by_layer": {str(layer): count for layer, count in lens.parity.heads.items()},
     }
 

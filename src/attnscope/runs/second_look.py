@@ -1,8 +1,8 @@
 """A second look at some cells of a run: are its own prompts read exactly, and how far does rounding move their numbers?
 
 Some cells are compared with eager attention, then measured again by the same weights in a wider number format. Half
-the sum of the differences over keys is the share of attention that rounding moved: no class's mass can be off by more.
-Its mean over the sample is the floor under which an effect of a head is not told from rounding.
+the sum of the differences over keys is the share of attention that rounding moved: no class's mass is off by more
+in that prompt. Its mean over the sample is the floor under which an effect of a head is not told from rounding.
 """
 
 from __future__ import annotations
@@ -58,9 +58,13 @@ def _rounding(lens: Lens, cells: Sequence[tuple[Cell, str]], folder: RunFolder, 
         moved = [_moved(lens, cell, key, folder, shape) for cell, key in cells]
     except (AttnscopeError, RuntimeError, TypeError) as error:  # not every architecture computes in every format
         return {"dtype": dtype, "reason": str(error)}
-    mean = np.mean(moved, 0)  # (layers, heads, groups)
-    by_group = {name: mean[:, :, place].tolist() for place, name in enumerate(shape.queries)}
-    return {"dtype": dtype, "reference": reference, "moved": by_group}
+    mean, most = np.mean(moved, 0), np.max(moved, (0, 1, 2))  # (layers, heads, groups), (groups,)
+    return {
+        "dtype": dtype,
+        "reference": reference,
+        "moved": {name: mean[:, :, place].tolist() for place, name in enumerate(shape.queries)},
+        "most": {name: float(most[place]) for place, name in enumerate(shape.queries)},
+    }
 
 
 def _moved(lens: Lens, cell: Cell, key: str, folder: RunFolder, shape: Shape) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 from attnscope.errors import near
 from attnscope.study.classes import OTHER
 from attnscope.study.layout import Layout
-from attnscope.study.measures import ENTROPY, MEASURES, OF_INSERTIONS
+from attnscope.study.measures import ENTROPY, KEPT, MEASURES, MOVED, OF_INSERTIONS
 from attnscope.study.parts import FigurePart, PromptsPart, Study
 from attnscope.study.patterns import PATTERNS
 from attnscope.study.segments import ANSWER, INSERTED, TEMPLATE
@@ -208,6 +208,8 @@ def _unmeasured(study: Study, figure: FigurePart) -> dict[str, str]:
     if inserts != {True, False}:
         why = "it needs the base prompt and a condition that inserts something"
         found |= dict.fromkeys(OF_INSERTIONS, why)
+    elif (figure.queries or study.measure.queries[0]) != "last":
+        found |= dict.fromkeys((KEPT, MOVED), "it is told of one query: queries: last")
     return found
 
 

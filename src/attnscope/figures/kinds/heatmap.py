@@ -9,15 +9,14 @@ import numpy as np
 import polars as pl
 
 from attnscope.analysis.arms import Arm
-from attnscope.analysis.effects import FALSE_DISCOVERIES, effects
-from attnscope.analysis.matching import matched
+from attnscope.analysis.effects import FALSE_DISCOVERIES, Effects, effects
+from attnscope.analysis.matching import Matching, matched
 from attnscope.analysis.measures import WORDS, Measured, measured
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import extent, mean_of_seen
 from attnscope.errors import AttnscopeError
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Field, Kind, Look
-from attnscope.study.measures import OF_INSERTIONS
 from attnscope.study.parts import FigurePart
 
 FIELDS = (
@@ -27,7 +26,13 @@ FIELDS = (
     Field("value", pl.Float64, "the cell's colour"),
     Field("low", pl.Float64, "of a change: lower end of its interval", optional=True, gaps=True),
     Field("high", pl.Float64, "of a change: upper end of its interval", optional=True, gaps=True),
-    Field("q", pl.Float64, "of a change: its false discovery rate among the panel's heads", optional=True, gaps=True),
+    Field(
+        "q",
+        pl.Float64,
+        "of a change: its false discovery rate among the panel's heads, of a class among those of all classes",
+        optional=True,
+        gaps=True,
+    ),
     Field("floor", pl.Float64, "of a change: what rounding alone could make", optional=True, gaps=True),
     Field("n", pl.Int64, "how many prompts", optional=True),
 )
@@ -73,7 +78,7 @@ def _panel(run: Run, part: FigurePart, title: str, arm: Arm, less: Arm | None) -
             "there is no prompt to show", where=title, allowed="prompts that both have", todo="choose others"
         )
     change = found.values[mine][:, *matching.two] - base.values[theirs][:, *matching.one]
-    effect = effects(change, seed=run.study.seed)
+    effect = _among_classes(change, part, arm, less, matching)
     layers, heads = (np.asarray(each)[place] for each, place in zip(_axes(less), matching.one, strict=True))
     made = pl.DataFrame(
         {
@@ -92,6 +97,19 @@ def _panel(run: Run, part: FigurePart, title: str, arm: Arm, less: Arm | None) -
     return made.filter(
         wanted, pl.col("head").is_in(selection.heads(run, part, less.model)), pl.col("value").is_not_nan()
     )
+
+
+def _among_classes(change: Any, part: FigurePart, arm: Arm, less: Arm, matching: Matching) -> Effects:
+    """A map's changes (prompts, heads), tested together with those of the other classes, of which it is one."""
+    run, pairs, names = arm.run, change.shape[1], _measures(arm.run, part)
+    family = [change]
+    for other in run.classes if set(names) <= set(run.classes) else ():
+        if [other] != names:
+            found, base = (_measured(part.model_copy(update={"measure": other}), each) for each in (arm, less))
+            _, mine, theirs = np.intersect1d(found.prompts, base.prompts, return_indices=True)
+            family.append(found.values[mine][:, *matching.two] - base.values[theirs][:, *matching.one])
+    whole = effects(np.concatenate(family, 1), seed=run.study.seed)
+    return Effects(**{name: values[:pairs] for name, values in vars(whole).items()})
 
 
 def _means(part: FigurePart, title: str, arm: Arm, found: Measured) -> pl.DataFrame:
@@ -144,13 +162,11 @@ def look(run: Run, part: FigurePart, made: pl.DataFrame) -> Look:
     pairs = [(less, arm) for _, arm, less in _panels(run, part) if less is not None and less.model != arm.model]
     methods = dict.fromkeys(matched(*pair).method for pair in pairs)
     how = "".join(f", {method}" for method in methods)
-    several = wanted[0] in OF_INSERTIONS and selection.queries(run, part) != "last"
     return Look(
         title=part.title or f"All heads: {words}",
         y=part.y or (f"change in {words}" if part.difference else words),
         caption=f"{kind} gaze of {gaze}, mean over n = {sentences.range_of(*extent(made['n']), 'prompt')}, "
         + (f"paired by prompt{how}" if part.difference else "each head by itself")
-        + ("; of the queries' mean gaze" if several else "")
         + (
             "; too few prompts to tell which changes may be chance."
             if part.difference and made["q"].is_null().any()

@@ -156,7 +156,11 @@ def look(run: Run, part: FigurePart, made: pl.DataFrame) -> Look:
     return Look(
         title=part.title or "Attention received along the prompt",
         y=f"{part.y or 'average attention weight'}{OVER[part.over] if group != 'last' else ''}",
-        caption=(f"The {sentences.counted(part.top, 'head')} of the largest effect in each model. " if part.top else "")
+        caption=(
+            f"The {sentences.counted(part.top, 'head')} of the largest effect in each model, chosen on these prompts. "
+            if part.top
+            else ""
+        )
         + f"Gaze of {gaze}; {f'mean over {many}' if most > 1 else 'one prompt'}; {interval}.{others}"
         + (" Layers and heads are numbered from 1." if part.number_from else ""),
         number_from=part.number_from,

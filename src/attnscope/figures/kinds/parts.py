@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from attnscope.analysis.arms import DILUTION, MASS, REDISTRIBUTION
+from attnscope.analysis.arms import CHANGE, DILUTION, PARTS, REDISTRIBUTION, SPLIT
 from attnscope.analysis.comparisons import Comparison, compare, comparisons
 from attnscope.analysis.effects import FALSE_DISCOVERIES
 from attnscope.analysis.run import Run
@@ -17,8 +17,6 @@ from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Field, Kind, Look
 from attnscope.study.parts import FigurePart
 
-CHANGE = "change"
-PARTS = {MASS: CHANGE, DILUTION: DILUTION, REDISTRIBUTION: REDISTRIBUTION}
 FIELDS = (
     Field("panel", pl.String, "what is compared, such as 'filler less none'; in order"),
     Field("token_class", pl.String, "the class; in order"),
@@ -27,11 +25,13 @@ FIELDS = (
     Field("low", pl.Float64, "lower end of its interval", optional=True, gaps=True),
     Field("high", pl.Float64, "upper end of its interval", optional=True, gaps=True),
     Field("q", pl.Float64, "its false discovery rate among the panel's classes", optional=True, gaps=True),
+    Field("floor", pl.Float64, "what rounding makes on average", optional=True, gaps=True),
     Field("up", pl.Int64, "heads in which it surely rises", optional=True, gaps=True),
     Field("down", pl.Int64, "heads in which it surely falls", optional=True, gaps=True),
     Field("heads", pl.Int64, "of so many", optional=True, gaps=True),
     Field("n", pl.Int64, "how many prompts", optional=True),
 )
+UNSURE = f"datum.q !== null && (datum.q >= {FALSE_DISCOVERIES} || abs(datum.value) <= datum.floor)"
 COLOURS = {CHANGE: "#222222", DILUTION: "#4393c3", REDISTRIBUTION: "#d6604d"}
 SHAPES = {CHANGE: "diamond", DILUTION: "circle", REDISTRIBUTION: "square"}
 
@@ -40,7 +40,7 @@ def table(run: Run, part: FigurePart) -> pl.DataFrame:
     made = []
     for each in _compared(run, part):
         held = compare(each).overall.filter(
-            pl.col("queries") == selection.queries(run, part), pl.col("quantity").is_in(list(PARTS)), pl.col("n") > 0
+            pl.col("queries") == SPLIT, pl.col("quantity").is_in(list(PARTS)), pl.col("n") > 0
         )
         split = set(held.filter(pl.col("quantity") == DILUTION)["token_class"])
         shown = [name for name in selection.classes(run, part) if name in split]
@@ -52,7 +52,7 @@ def table(run: Run, part: FigurePart) -> pl.DataFrame:
             .with_columns(
                 panel=pl.lit(_title(run, part, each)),
                 token_class=pl.col("token_class").replace_strict({n: selection.class_label(run, n) for n in shown}),
-                part=pl.col("quantity").replace_strict(PARTS),
+                part=pl.col("quantity"),
                 value=pl.col("difference"),
             )
             .select(field.name for field in FIELDS)
@@ -86,14 +86,12 @@ def _title(run: Run, part: FigurePart, each: Comparison) -> str:
 
 
 def look(run: Run, part: FigurePart, made: pl.DataFrame) -> Look:
-    group = selection.queries(run, part)
-    several = "" if group == "last" else ", of their mean gaze"
     return Look(
         title=part.title or "Taken from all alike, or moved",
         y=part.y or "change in attention",
-        caption=f"Gaze of {selection.group_words(group)}{several}; mean over all heads and n = "
+        caption=f"Gaze of {selection.group_words(SPLIT)}; mean over all heads and n = "
         f"{sentences.range_of(*extent(made['n']), 'prompt')}, paired by prompt; bar: 95 % interval (bootstrap). "
-        "Change is dilution plus redistribution.",
+        "Change is dilution plus redistribution; dilution can only take, so against the base prompt it is not tested.",
     )
 
 
@@ -119,7 +117,7 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
             y=alt.Y("token_class:N", sort=names, title=None),
             yOffset=alt.YOffset("part:N", sort=parts),
         )
-        opacity = alt.condition(f"datum.q !== null && datum.q >= {FALSE_DISCOVERIES}", alt.value(0.3), alt.value(1))
+        opacity = alt.condition(UNSURE, alt.value(0.3), alt.value(1))
         tooltip = [
             "token_class",
             "part",
@@ -146,7 +144,7 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
 
 
 def _unsure(made: pl.DataFrame) -> bool:
-    return bool((made["q"] >= FALSE_DISCOVERIES).any())
+    return bool(((made["q"] >= FALSE_DISCOVERIES) | (made["value"].abs() <= made["floor"])).fill_null(False).any())
 
 
 def read(made: pl.DataFrame, seen: Look) -> str:
