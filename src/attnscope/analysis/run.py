@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 from attnscope.errors import AttnscopeError
 from attnscope.study.classes import OTHER
 from attnscope.study.parts import Study
+
+if TYPE_CHECKING:
+    from attnscope.analysis.comparisons import Compared
 
 
 class Run:
@@ -72,6 +75,13 @@ class Run:
     def conditions(self) -> list[str]:
         held = set(self.table("prompts").select("condition").unique().collect()["condition"])
         return [part.name for part in self.study.conditions if part.name in held]
+
+    def compare(self, other: Run | None = None) -> list[Compared]:
+        """What differs between its conditions and models, or between it and another run; see docs/statistics.md."""
+        from attnscope.analysis.comparisons import compare, comparisons
+        from attnscope.analysis.two_runs import between
+
+        return [compare(each) for each in (comparisons(self) if other is None else between(self, other))]
 
     def has(self, model: str, condition: str) -> bool:
         """Whether any prompt of a model was measured under a condition."""

@@ -26,24 +26,20 @@ def compare(
     ] = None,
 ) -> None:
     """Compare conditions and models of a run, or two runs: paired by prompt, with intervals and discovery rates."""
-    from attnscope.analysis.comparisons import compare as compared
-    from attnscope.analysis.comparisons import comparisons
     from attnscope.analysis.run import Run
-    from attnscope.analysis.two_runs import between
     from attnscope.report.comparisons import write_comparisons
 
     first = Run(run)
-    asked = comparisons(first) if other is None else between(first, Run(other))
-    if not asked:
+    groups = _groups(first, queries)
+    found = first.compare(None if other is None else Run(other))
+    if not found:
         raise AttnscopeError(
             "this run has nothing to compare",
             where=str(run),
             allowed="two models, or the base prompt and a condition that inserts something",
             todo="add one to the study, or give a second run",
         )
-    groups = _groups(first, queries)
-    folder = out or (run / ("comparisons" if other is None else f"comparisons-with-{other.name}"))
-    found = [compared(each) for each in asked]
+    folder = out or (run / ("comparisons" if other is None else f"comparisons-with-{other.resolve().name}"))
     for each in found:
         _show(each, groups)
     for path in write_comparisons(found, folder):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnscope.analysis.comparisons import compare, comparisons
 from attnscope.analysis.run import Run
 from attnscope.errors import AttnscopeError
 from attnscope.figures.selection import present
@@ -57,7 +56,7 @@ def report_run(path: Path | str) -> Reported:
             left.unlink()  # of a figure that the study has no more, or that can't be drawn
     evidence = evidence_card(run)
     (run.path / "evidence.md").write_text(evidence, encoding="utf-8")
-    found = [compare(each) for each in comparisons(run)]
+    found = run.compare()
     if found:
         write_comparisons(found, run.path / "comparisons")
     again = run.manifest.get("command") or f"attnscope run {run.path / 'study.yaml'} --out {run.path}"

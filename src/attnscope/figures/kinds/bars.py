@@ -227,7 +227,7 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.FacetChart:
     if min(held.values()) < len(bars):  # no gaps for bars that a group has not
         chart = chart.resolve_scale(x="independent")
     told = seen.caption
-    if made["expected"].is_not_null().all():
+    if made["expected"].is_not_null().any():
         told += " x: the bar over what a uniform gaze would give it."
     if made["q"].is_not_null().any():
         against = sentences.listed(list(dict.fromkeys(made["against"].drop_nulls())))
@@ -294,7 +294,7 @@ def read(made: pl.DataFrame, seen: Look) -> str:
                 f"Vertical: {seen.y or 'mass'}; the largest total of a bar is {sentences.number(highest)}.",
                 "Horizontal: one bar each, named below it; the group is named above.",
                 "x: so many times what a gaze at all visible tokens alike would give."
-                if made["expected"].is_not_null().all()
+                if made["expected"].is_not_null().any()
                 else None,
             ],
             "Numbers": numbers,
