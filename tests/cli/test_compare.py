@@ -182,6 +182,8 @@ def test_a_damaged_number_is_refused_and_not_averaged(tiny: Path, tmp_path: Path
         ({"kind": "lines", "heads": "top 6 by effect", "conditions": ["none"]}, "needs two conditions"),
         ({"kind": "lines", "heads": "top six"}, "top 6 by effect"),
         ({"kind": "heatmap", "measure": "previous", "queries": "all"}, "measure: patterns is off"),
+        ({"kind": "heatmap", "measure": "kept", "queries": "all"}, "it is told of one query"),
+        ({"kind": "parts", "queries": "all"}, "parts are told of one query"),
         ({"kind": "heatmap", "measure": "moved"}, "needs the base prompt and a condition that inserts"),
     ],
 )

@@ -56,7 +56,7 @@ def _rounding(lens: Lens, cells: Sequence[tuple[Cell, str]], folder: RunFolder, 
     try:
         reference = lens.widen()
         moved = [_moved(lens, cell, key, folder, shape) for cell, key in cells]
-    except (AttnscopeError, RuntimeError, TypeError) as error:  # not every architecture computes in every format
+    except (AttnscopeError, RuntimeError, TypeError, ValueError) as error:  # not every model computes in every format
         return {"dtype": dtype, "reason": str(error)}
     mean, most = np.mean(moved, 0), np.max(moved, (0, 1, 2))  # (layers, heads, groups), (groups,)
     return {

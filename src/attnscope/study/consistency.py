@@ -161,6 +161,7 @@ def _of_figure(study: Study, figure: FigurePart, number: int) -> Iterator[Proble
         yield Problem(("figures", number, "queries"), what, near(figure.queries, study.measure.queries))
     yield from _of_measures(study, figure, number)
     yield from _of_top(study, figure, number)
+    yield from _of_parts(study, figure, number)
     yield from _of_panels(figure, number, labels)
     for place, word in enumerate(figure.difference or ()):
         if word not in (*labels, *names):
@@ -184,6 +185,11 @@ def _of_top(study: Study, figure: FigurePart, number: int) -> Iterator[Problem]:
     elif len(figure.conditions or study.conditions) < 2:
         what = f"'{figure.heads}' needs two conditions: an effect is how far their lines are apart"
         yield Problem(("figures", number, "heads"), what, "two conditions in the figure")
+
+
+def _of_parts(study: Study, figure: FigurePart, number: int) -> Iterator[Problem]:
+    if figure.kind == "parts" and ("last" not in study.measure.queries or figure.queries not in (None, "last")):
+        yield Problem(("figures", number, "kind"), "parts are told of one query, the last token", "queries: last")
 
 
 def _of_measures(study: Study, figure: FigurePart, number: int) -> Iterator[Problem]:
