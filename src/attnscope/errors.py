@@ -29,7 +29,7 @@ def near(word: str, words: Iterable[str]) -> str:
     close = get_close_matches(word.lower(), known, n=3, cutoff=0.5)
     if close:
         return f"near: {', '.join(close)}"
-    return f"known: {', '.join(known[:8])}{', ...' if len(known) > 8 else ''}"
+    return f"known: {', '.join(known[:8])}{' and others' if len(known) > 8 else ''}"
 
 
 def _one_line(text: str) -> str:

@@ -41,14 +41,14 @@ def test_a_difference_in_mass_is_the_one_in_the_table(run: Run) -> None:
     assert found["difference"].to_numpy() == pytest.approx((two - one).mean(0))
     assert found["low"].to_numpy() == pytest.approx(effects(two - one, seed=5).low)
     assert found["one"].to_numpy() == pytest.approx(one.mean(0))
-    every = run.table("mass").filter(queries="last").sort("token_class", "prompt", "layer", "head").collect()
-    sides = [every.filter(condition=name)["mass"].to_numpy().reshape(4, 9, 8) for name in ("none", "filler")]
+    tested = ["marks", "other", "question"]  # of what is inserted the base prompt has nothing
+    every = run.table("mass").filter(pl.col("queries") == "last", pl.col("token_class").is_in(tested))
+    held = every.sort("token_class", "prompt", "layer", "head").collect()
+    sides = [held.filter(condition=name)["mass"].to_numpy().reshape(3, 9, 8) for name in ("none", "filler")]
     family = effects((sides[1] - sides[0]).transpose(1, 0, 2).reshape(9, -1), seed=5)
-    assert sorted(found["q"]) == pytest.approx(sorted(family.q.reshape(4, 8)[_place("question")]))
-
-
-def _place(name: str) -> int:
-    return sorted(["question", "inserted", "marks", "other"]).index(name)
+    assert found["q"].to_numpy() == pytest.approx(family.q.reshape(3, 8)[2])
+    inserted = compare(named(run, "filler less none, one")).heads.filter(quantity="mass", queries="last")
+    assert inserted.filter(pl.col("token_class") == "inserted")["q"].null_count() == 8
 
 
 def test_a_gaze_that_cares_for_nothing_changes_in_mass_but_not_in_enrichment_and_only_dilutes(
@@ -272,6 +272,9 @@ def test_a_condition_that_no_prompt_could_be_made_for_is_not_compared(tiny: Path
     run = performed(study([{"label": "one", "source": str(tiny)}], conditions=conditions), tmp_path)
     assert [each.name for each in comparisons(run)][:2] == ["filler less none, one", "sentence less none, one"]
     assert not any("long" in each.name for each in comparisons(run))
+    evidence = (run.path / "evidence.md").read_text(encoding="utf-8")
+    assert "one, long: NO PROMPT." in evidence
+    assert "0 of 9 prompts are there under every model and condition." in evidence
 
 
 def test_the_order_of_heads_without_effect_is_not_called_reliable() -> None:

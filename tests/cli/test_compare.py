@@ -60,6 +60,7 @@ def test_a_run_is_compared_in_terminal_csv_and_markdown(run: Run, tmp_path: Path
     told = compared(run.path, "--out", tmp_path / "made")
     assert "filler less none, one" in told
     assert "n = 9 prompts, paired by prompt; heads matched by number." in told
+    assert "│ inserted" in told  # with its numbers, but what is inserted is there by itself: no test
     heads = pl.read_csv(tmp_path / "made" / "heads.csv")
     classes = pl.read_csv(tmp_path / "made" / "classes.csv")
     assert heads["comparison"].n_unique() == classes["comparison"].n_unique() == 3
@@ -89,8 +90,8 @@ def test_the_report_has_comparisons_kinds_and_evidence(run: Run) -> None:
     evidence = (run.path / "evidence.md").read_text(encoding="utf-8")
     assert "4 prompts of this run, as far as the first 256 tokens of each (32 single rows" in evidence
     assert "in float64 instead of float32" in evidence
-    assert "8 of 9 prompts are there under every model and condition" in evidence
-    assert "Dropped, 1 of 1: can't make exactly # tokens for this tokenizer." in evidence
+    assert "9 of 9 prompts are there under every model and condition" in evidence
+    assert "None was dropped." in evidence
     assert (run.path / "comparisons" / "heads.csv").is_file()
 
 
@@ -159,7 +160,9 @@ def test_prompts_without_a_pair_are_left_out_and_counted(tiny: Path, tmp_path: P
     run = performed(told, tmp_path)
     assert len(run.manifest["dropped"]) == 1
     assert "n = 8 prompts" in compared(run.path)
-    assert "Dropped, 1 of 1: the prompt has # tokens" in (run.path / "evidence.md").read_text()
+    evidence = (run.path / "evidence.md").read_text(encoding="utf-8")
+    assert "Dropped, one, filler, 1 prompt: the prompt has so many tokens" in evidence
+    assert "1 prompt that only one side has" in compared(run.path)
     assert "8 of 9 prompts are there under every model and condition" in (run.path / "evidence.md").read_text()
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -13,6 +15,8 @@ from attnscope.models.load import look_up
 from attnscope.runs.cells import Cell, CellMaker, Dropped
 from attnscope.studies import order_study
 from attnscope.study.conditions.fitting import exactly
+from attnscope.study.conditions.sentence import Sentence
+from attnscope.study.conditions.source import Ground
 
 QUESTION = "Which of the two is larger, and why do you think so?"
 
@@ -101,3 +105,17 @@ def test_chance_finds_what_one_draft_can_not() -> None:
         return "abc" * units + "x" * attempt
 
     assert len(exactly(8, draft, len, "here")) == 8
+
+
+def test_sentences_of_any_length_can_be_made_where_words_and_full_stops_are_tokens() -> None:
+    """Sentences of equal length would leave out each count at which a new one begins."""
+    source, ground = Sentence(sentence="random"), Ground({}, [])
+
+    def draft(units: int, attempt: int) -> str:
+        return source.draft(units, Random(f"{attempt}"), ground)  # noqa: S311
+
+    def count(text: str) -> int:
+        return len(re.findall(r"\w+|[.]", text))
+
+    for wanted in range(2, 61):
+        assert count(exactly(wanted, draft, count, "here")) == wanted

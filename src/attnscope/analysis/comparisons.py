@@ -15,8 +15,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from attnscope.analysis.arms import ONE_WAY, Arm, Values, base_condition, masses, quantities
-from attnscope.analysis.effects import FALSE_DISCOVERIES, effects, unpaired_effects
+from attnscope.analysis.arms import MASS, ONE_WAY, Arm, Values, base_condition, masses, quantities
+from attnscope.analysis.effects import FALSE_DISCOVERIES, discoveries, effects, unpaired_effects
 from attnscope.analysis.matching import Matching, matched, weights_of
 from attnscope.analysis.ranking import reliability
 from attnscope.analysis.run import Run
@@ -31,18 +31,18 @@ _SURE = (
     .then((pl.col("q") < FALSE_DISCOVERIES) & (pl.col("difference").abs() > pl.col("floor").fill_null(0)))
     .alias("sure")
 )
-_UNTESTED = [pl.lit(None, dtype=pl.Float64).alias(name) for name in ("p", "q")]
 STATISTICS = ("n", "one", "two", "difference", "low", "high", "size", "p", "q")
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Arm two less arm one; paired: prompts of the same number are the same prompt."""
+    """Arm two less arm one; paired: prompts of the same number are the same prompt. thing: what two runs differ in."""
 
     kind: Kind
     one: Arm
     two: Arm
     paired: bool = True
+    thing: str = ""
 
     @property
     def name(self) -> str:
@@ -58,8 +58,13 @@ class Comparison:
     @property
     def prompts(self) -> int:
         """How many prompts there are to compare: that both have, or of the smaller set."""
+        return len(self.prompts_of[0] & self.prompts_of[1]) if self.paired else min(map(len, self.prompts_of))
+
+    @property
+    def prompts_of(self) -> tuple[set[int], set[int]]:
+        """The numbers of both arms' prompts."""
         one, two = (set(masses(arm.run, arm.model, arm.condition).prompts.tolist()) for arm in (self.one, self.two))
-        return len(one & two) if self.paired else min(len(one), len(two))
+        return one, two
 
     @property
     def inserts(self) -> bool:
@@ -167,8 +172,9 @@ def _family(
     by_head = _of_heads(comparison, matching, family, ones, twos)
     whole = [_over_heads(ones, twos, each) for each in (ones, twos)]
     by_class = _statistics(comparison, whole[0], whole[1], seed).with_columns(token_class=pl.Series(names))
-    if not _testable(comparison, family[0][0].quantity):
-        by_head, by_class = by_head.with_columns(_UNTESTED).with_columns(_SURE), by_class.with_columns(_UNTESTED)
+    untested = _untested(comparison, family[0][0].quantity, ones, twos)
+    by_head = _without_tests(by_head, np.repeat(untested, ones.shape[2])).with_columns(_SURE)
+    by_class = _without_tests(by_class, untested)
     tested = pl.col("q").is_not_null().any()
     counts = by_head.group_by("token_class", maintain_order=True).agg(
         heads=pl.len().cast(pl.Int64),
@@ -190,9 +196,18 @@ def _family(
     )
 
 
-def _testable(comparison: Comparison, quantity: str) -> bool:
-    """What can only go one way would always be found."""
-    return quantity not in ONE_WAY or comparison.one.inserts == comparison.two.inserts
+def _untested(comparison: Comparison, quantity: str, ones: Numbers, twos: Numbers) -> NDArray[np.bool_]:
+    """Classes whose difference would always be found: what can only go one way, and what one arm has nothing of."""
+    if quantity in ONE_WAY and comparison.one.inserts != comparison.two.inserts:
+        return np.ones(ones.shape[1], dtype=bool)
+    nothing = [(each == 0).all((0, 2)) for each in (ones, twos)]
+    return np.asarray(quantity == MASS and (nothing[0] | nothing[1]), dtype=bool) | np.zeros(ones.shape[1], dtype=bool)
+
+
+def _without_tests(made: pl.DataFrame, untested: NDArray[np.bool_]) -> pl.DataFrame:
+    """Rows that are not tested have no p and q, and the others' q is among those that are."""
+    p = np.where(untested, np.nan, made["p"].cast(pl.Float64).fill_null(np.nan).to_numpy())
+    return made.with_columns(pl.Series("p", p).fill_nan(None), pl.Series("q", discoveries(p)).fill_nan(None))
 
 
 def _of_heads(

@@ -57,7 +57,7 @@ def effects(differences: Numbers, seed: int = 0) -> Effects:
         if len(values) >= FEWEST:
             found["p"][which] = sign_flip_p(values, seed=seed, among=columns)
             found["low"][which], found["high"][which] = interval_of_mean(values, seed=seed)
-    return Effects(n=known.sum(0).astype(np.int64), q=_discoveries(found["p"]), **found)
+    return Effects(n=known.sum(0).astype(np.int64), q=discoveries(found["p"]), **found)
 
 
 def unpaired_effects(one: Numbers, two: Numbers, seed: int = 0) -> Effects:
@@ -82,10 +82,10 @@ def unpaired_effects(one: Numbers, two: Numbers, seed: int = 0) -> Effects:
             found["p"][which] = _permutation_p(first, second, seed, columns)
             found["low"][which], found["high"][which] = _interval_of_difference(first, second, seed)
     n = np.minimum(known[0].sum(0), known[1].sum(0)).astype(np.int64)
-    return Effects(n=n, q=_discoveries(found["p"]), **found)
+    return Effects(n=n, q=discoveries(found["p"]), **found)
 
 
-def _discoveries(p: Numbers) -> Numbers:
+def discoveries(p: Numbers) -> Numbers:
     """Benjamini and Hochberg's rate of each; NaN where nothing was tested."""
     q = np.full(len(p), np.nan)
     tested = ~np.isnan(p)

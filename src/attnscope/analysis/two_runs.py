@@ -52,7 +52,7 @@ def between(one: Run, two: Run) -> list[Comparison]:
             allowed=f"the same names in both, or one of the {thing} that only each has",
             todo="give them the same names",
         )
-    made = [Comparison("run", first, second, paired=thing != PROMPTS) for first, second in pairs]
+    made = [Comparison("run", first, second, paired=thing != PROMPTS, thing=thing) for first, second in pairs]
     return [each for each in made if each.prompts]
 
 

@@ -40,9 +40,10 @@ def compare(
             todo="add one to the study, or give a second run",
         )
     folder = out or (run / ("comparisons" if other is None else f"comparisons-with-{other.resolve().name}"))
+    written = write_comparisons(found, folder)  # before anything is shown: who reads it may stop early
     for each in found:
         _show(each, groups)
-    for path in write_comparisons(found, folder):
+    for path in written:
         print(f"wrote {path}")  # noqa: T201
 
 

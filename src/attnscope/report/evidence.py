@@ -102,22 +102,24 @@ def _range(layers: list[int]) -> str:
 
 def _of_prompts(run: Run) -> Iterator[str]:
     held = run.table("prompts").select("model", "condition", "prompt", "aligned", "remerged").collect()
-    counts = held.group_by("model", "condition", maintain_order=True).len()
-    for model, condition, count in counts.iter_rows():
-        yield f"{model}, {condition}: {sentences.counted(count, 'prompt')}."
-    arms = len(run.models) * len(run.conditions)
+    counts = {tuple(arm): count for *arm, count in held.group_by("model", "condition").len().iter_rows()}
+    wanted = [(model.label, part.name) for model in run.study.models for part in run.study.conditions]
+    for model, condition in wanted:
+        count = counts.get((model, condition), 0)
+        yield f"{model}, {condition}: {sentences.counted(count, 'prompt') if count else 'NO PROMPT'}."
+    arms = len(wanted)
     whole = held.group_by("prompt").len().filter(pl.col("len") == arms)
     every = held["prompt"].n_unique()
     yield f"{len(whole)} of {sentences.counted(every, 'prompt')} are there under every model and condition."
     dropped = run.manifest["dropped"]
     if not dropped:
         yield "None was dropped."
-    reasons = Counter(_kind(each["reason"]) for each in dropped).most_common()
-    for reason, count in reasons[:MOST_REASONS]:
-        yield f"Dropped, {count} of {len(dropped)}: {reason}."
+    reasons = Counter((each["model"], each["condition"], _kind(each["reason"])) for each in dropped).most_common()
+    for (model, condition, reason), count in reasons[:MOST_REASONS]:
+        yield f"Dropped, {model}, {condition}, {sentences.counted(count, 'prompt')}: {reason}."
     if len(reasons) > MOST_REASONS:
         others = sum(count for _, count in reasons[MOST_REASONS:])
-        yield f"Dropped, {others} of {len(dropped)}: for other reasons; the manifest has them all."
+        yield f"Dropped, {sentences.counted(others, 'prompt')} more; the manifest has them all."
     if not held["aligned"].all():
         astray = int((~held["aligned"]).sum())
         yield f"{sentences.counted(astray, 'prompt')} can't be aligned to the base prompt: no token of these is shared."
@@ -128,7 +130,7 @@ def _of_prompts(run: Run) -> Iterator[str]:
 
 def _kind(reason: str) -> str:
     """What was wrong, without the prompt it was wrong with: as many as have it are counted together."""
-    return re.sub(r"\d[\d,]*", "#", reason.split(" (")[0])
+    return re.sub(r"\d[\d,]*", "so many", reason.split(" (")[0])
 
 
 def _made_with(run: Run) -> Iterator[str]:

@@ -48,16 +48,22 @@ def facts(found: Compared) -> list[str]:
     n = found.overall.filter(pl.col("n") > 0)["n"]
     least, most = int(n.min() or 0), int(n.max() or 0)  # type: ignore[arg-type]
     many = f"{most}" if least == most else f"{least} to {most}"
-    paired = "paired by prompt" if found.comparison.paired else "other prompts in each run, so not paired"
-    told = [f"n = {many} prompts, {paired}; {found.method}."]
+    one, two = found.comparison.prompts_of
+    if found.comparison.paired:
+        told = [f"n = {many} prompt{'s' * (most != 1)}, paired by prompt; {found.method}."]
+        left = len(one ^ two)
+        told += [f"{sentences.counted(left, 'prompt')} that only one side has are left out."] if left else []
+    else:
+        told = [f"n = {len(one)} and {len(two)} prompts, others in each run, so not paired; {found.method}."]
+    if found.comparison.thing:
+        told.append(f"The runs differ in {found.comparison.thing} alone.")
     if found.method != BY_NUMBER:
-        one, two = found.comparison.one, found.comparison.two
+        arms = found.comparison.one, found.comparison.two
         pairs = found.heads.unique(["layer", "head"])
-        every = [len(arm.run.layers(arm.model)) * len(arm.run.heads(arm.model)) for arm in (one, two)]
+        every = [len(arm.run.layers(arm.model)) * len(arm.run.heads(arm.model)) for arm in arms]
         theirs = len(found.heads.unique(["layer_two", "head_two"]))
-        told.append(
-            f"{len(pairs)} of {every[0]} heads of {one.model} and {theirs} of {every[1]} of {two.model} are in it."
-        )
+        mine = f"{len(pairs)} of {every[0]} heads of {arms[0].model}"
+        told.append(f"Compared are {mine} and {theirs} of {every[1]} of {arms[1].model}.")
     if most < FEWEST:
         told.append(f"With fewer than {FEWEST} prompts there is no interval and no test.")
     if found.heads["floor"].is_null().all():
@@ -101,7 +107,7 @@ def _parts(overall: pl.DataFrame) -> Sheet:
             continue
         cells = (ends(row), ends(diluted[name]), ends(other), sign(other["q"]), _counts(other))
         rows.append((name, *cells))
-        grayed.append(other["sure"] is False)
+        grayed.append(row["sure"] is False)
     columns = ("class", "change", "dilution", "redistribution", "q of it", "heads")
     return Sheet("why it changes: taken from all alike, or moved", columns, rows, grayed)
 

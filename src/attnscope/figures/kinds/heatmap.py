@@ -17,6 +17,7 @@ from attnscope.analysis.spread import extent, mean_of_seen
 from attnscope.errors import AttnscopeError
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Field, Kind, Look
+from attnscope.study.measures import OF_INSERTIONS
 from attnscope.study.parts import FigurePart
 
 FIELDS = (
@@ -55,9 +56,10 @@ def _panels(run: Run, part: FigurePart) -> list[tuple[str, Arm, Arm | None]]:
     """Title, arm, and the arm that is taken from it, if a difference is shown."""
     labels, names = selection.models(run, part), selection.conditions(run, part)
     if part.difference is None:
-        return [
-            (selection.title(run, part, model, name), Arm(run, model, name), None) for model in labels for name in names
-        ]
+        arms = [Arm(run, model, name) for model in labels for name in names]
+        if _measures(run, part)[0] in OF_INSERTIONS:  # the base prompt has nothing to show
+            arms = [arm for arm in arms if arm.inserts] or arms
+        return [(selection.title(run, part, arm.model, arm.condition), arm, None) for arm in arms]
     one, two = part.difference
     if one in run.conditions:
         title = f"{selection.condition_label(run, two)} less {selection.condition_label(run, one)}"
@@ -106,6 +108,8 @@ def _among_classes(change: Any, part: FigurePart, arm: Arm, less: Arm, matching:
     for other in run.classes if set(names) <= set(run.classes) else ():
         if [other] != names:
             found, base = (_measured(part.model_copy(update={"measure": other}), each) for each in (arm, less))
+            if not found.values.any() or not base.values.any():
+                continue  # what one arm has nothing of is not tested
             _, mine, theirs = np.intersect1d(found.prompts, base.prompts, return_indices=True)
             family.append(found.values[mine][:, *matching.two] - base.values[theirs][:, *matching.one])
     whole = effects(np.concatenate(family, 1), seed=run.study.seed)

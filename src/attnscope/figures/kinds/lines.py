@@ -157,7 +157,8 @@ def look(run: Run, part: FigurePart, made: pl.DataFrame) -> Look:
         title=part.title or "Attention received along the prompt",
         y=f"{part.y or 'average attention weight'}{OVER[part.over] if group != 'last' else ''}",
         caption=(
-            f"The {sentences.counted(part.top, 'head')} of the largest effect in each model, chosen on these prompts. "
+            f"The {sentences.counted(part.top, 'head')} of each model whose first two lines are furthest apart, chosen "
+            "on these prompts. "
             if part.top
             else ""
         )

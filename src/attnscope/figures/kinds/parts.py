@@ -86,12 +86,13 @@ def _title(run: Run, part: FigurePart, each: Comparison) -> str:
 
 
 def look(run: Run, part: FigurePart, made: pl.DataFrame) -> Look:
+    interval = "bar: 95 % interval (bootstrap)" if made["low"].is_not_null().any() else "too few prompts for intervals"
     return Look(
         title=part.title or "Taken from all alike, or moved",
         y=part.y or "change in attention",
         caption=f"Gaze of {selection.group_words(SPLIT)}; mean over all heads and n = "
-        f"{sentences.range_of(*extent(made['n']), 'prompt')}, paired by prompt; bar: 95 % interval (bootstrap). "
-        "Change is dilution plus redistribution; dilution can only take, so against the base prompt it is not tested.",
+        f"{sentences.range_of(*extent(made['n']), 'prompt')}, paired by prompt; {interval}. "
+        "Change is dilution plus redistribution; against the base prompt dilution is not tested.",
     )
 
 
@@ -163,7 +164,7 @@ def read(made: pl.DataFrame, seen: Look) -> str:
         seen.title,
         {
             "Overview": [
-                f"Points with intervals in {sentences.counted(len(titles), 'panel')} ({sentences.listed(titles)}), for "
+                f"Points in {sentences.counted(len(titles), 'panel')} ({sentences.listed(titles)}), for "
                 f"each class the {sentences.listed(list(dict.fromkeys(made['part'])))}.",
                 seen.caption or None,
             ],
@@ -182,18 +183,22 @@ def _told(row: dict[str, Any]) -> str:
 
 
 def _larger(title: str, name: str, rows: dict[str, dict[str, Any]]) -> str | None:
-    """Which of the two makes more of the change."""
-    if not {DILUTION, REDISTRIBUTION} <= set(rows):
+    """How what moved stands to what was taken, if it did surely move."""
+    moved = rows.get(REDISTRIBUTION)
+    if moved is None or moved["q"] is None or DILUTION not in rows:
         return None
-    dilution, moved = rows[DILUTION]["value"], rows[REDISTRIBUTION]["value"]
-    if abs(dilution) == abs(moved):
-        return None
-    more, less = (DILUTION, REDISTRIBUTION) if abs(dilution) > abs(moved) else (REDISTRIBUTION, DILUTION)
-    way = "the same way" if dilution * moved > 0 else "the other way"
+    if not _is_sure(moved):
+        return f"{title}: on {name}, redistribution may be chance."
+    dilution = rows[DILUTION]["value"]
+    way = "the same way as" if dilution * moved["value"] > 0 else "the other way than"
     return (
-        f"{title}: on {name}, {more} ({sentences.number(rows[more]['value'])}) outweighs {less} "
-        f"({sentences.number(rows[less]['value'])}), which goes {way}."
+        f"{title}: on {name}, redistribution ({sentences.number(moved['value'])}) goes {way} dilution "
+        f"({sentences.number(dilution)})."
     )
+
+
+def _is_sure(row: dict[str, Any]) -> bool:
+    return bool(row["q"] < FALSE_DISCOVERIES and abs(row["value"]) > (row["floor"] or 0))
 
 
 def _heads(title: str, name: str, row: dict[str, Any] | None) -> str | None:

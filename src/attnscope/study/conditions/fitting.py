@@ -17,6 +17,7 @@ REACH = 12  # units on either side of the first draft that is long enough
 def exactly(wanted: int, draft: Callable[[int, int], str], count: Callable[[str], int], where: str) -> str:
     """draft(units, attempt) -> text; count(text) -> its tokens in place. The text that has `wanted`."""
     nearest: tuple[int, int] = (wanted + 1, 0)
+    unstopped = ""  # without its full stop it has them; sentences of equal length leave out some counts
     for attempt in range(ATTEMPTS):
         units = _long_enough(wanted, draft, count, attempt)
         tried: set[str] = set()
@@ -27,8 +28,12 @@ def exactly(wanted: int, draft: Callable[[int, int], str], count: Callable[[str]
             if found == wanted and text:
                 return text
             nearest = min(nearest, (abs(found - wanted), found))
+            if not unstopped and found == wanted + 1 and text[-1:] == "." and count(text[:-1]) == wanted:
+                unstopped = text[:-1]
         if draft(units, attempt) == draft(units, attempt + 1):
             break  # chance has no part in it
+    if unstopped:
+        return unstopped
     raise AttnscopeError(
         f"can't make exactly {wanted} tokens for this tokenizer",
         where=where,
