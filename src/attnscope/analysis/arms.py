@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from attnscope.analysis.insertion import insertion, untouched_classes
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import mean_of_seen
-from attnscope.errors import AttnscopeError
 from attnscope.study.measures import KEPT, MOVED, TAKEN
 
 Numbers = NDArray[np.float64]
@@ -83,14 +82,14 @@ def masses(run: Run, model: str, condition: str) -> Masses:
     prompts = held["prompt"].unique(maintain_order=True).to_numpy().astype(np.int64)
     arrays = [held[name].to_numpy().astype(np.float64).reshape(len(prompts), *shape) for name in ("mass", "expected")]
     for array in arrays:
-        if not np.isfinite(array).all():
-            raise AttnscopeError(
-                "some of the numbers are not a number",
-                where=f"{run.path / 'mass.parquet'}: {model}, {condition}",
-                allowed="tables as 'attnscope run' wrote them",
-                todo="remove the table and give the same 'attnscope run' again",
-            )
+        run.refuse_if_spoilt(array, "mass", f"{model}, {condition}")
     return Masses(prompts, *arrays)
+
+
+def enrichment_of(expected: Numbers) -> Numbers:
+    """How much enrichment one unit of mass is; NaN where a uniform gaze would give nothing."""
+    found: Numbers = np.divide(1, expected, out=np.full(expected.shape, np.nan), where=expected > 0)
+    return found
 
 
 def base_condition(run: Run) -> str | None:
@@ -104,7 +103,7 @@ def quantities(arm: Arm) -> Iterator[Values]:
     for group, queries in enumerate(arm.run.study.measure.queries):
         for place, name in enumerate(arm.run.classes):
             mass, expected = (each[:, group, :, :, place] for each in (held.mass, held.expected))
-            per_mass = np.divide(1, expected, out=np.full(expected.shape, np.nan), where=expected > 0)
+            per_mass = enrichment_of(expected)
             yield Values(queries, MASS, name, held.prompts, mass, np.ones(mass.shape[1:]))
             yield Values(queries, ENRICHMENT, name, held.prompts, mass * per_mass, mean_of_seen(per_mass, 0))
     base = base_condition(arm.run)

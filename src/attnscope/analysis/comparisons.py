@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from attnscope.analysis.arms import MASS, ONE_WAY, Arm, Values, base_condition, masses, quantities
+from attnscope.analysis.arms import MASS, ONE_WAY, Arm, Values, base_condition, quantities
 from attnscope.analysis.effects import FALSE_DISCOVERIES, discoveries, effects, unpaired_effects
 from attnscope.analysis.matching import Matching, matched, weights_of
 from attnscope.analysis.ranking import reliability
@@ -63,7 +63,7 @@ class Comparison:
     @property
     def prompts_of(self) -> tuple[set[int], set[int]]:
         """The numbers of both arms' prompts."""
-        one, two = (set(masses(arm.run, arm.model, arm.condition).prompts.tolist()) for arm in (self.one, self.two))
+        one, two = (arm.run.prompts(arm.model, arm.condition) for arm in (self.one, self.two))
         return one, two
 
     @property
@@ -169,7 +169,7 @@ def _family(
     sides = [_sides(comparison, matching, one, two) for one, two in family]
     ones, twos = (np.stack([side[which] for side in sides], 1) for which in (0, 1))  # (prompts, classes, pairs)
     names = [one.token_class for one, _ in family]
-    by_head = _of_heads(comparison, matching, family, ones, twos)
+    by_head = _of_heads(comparison, matching, family, (ones, twos), seed)
     whole = [_over_heads(ones, twos, each) for each in (ones, twos)]
     by_class = _statistics(comparison, whole[0], whole[1], seed).with_columns(token_class=pl.Series(names))
     untested = _untested(comparison, family[0][0].quantity, ones, twos)
@@ -200,8 +200,10 @@ def _untested(comparison: Comparison, quantity: str, ones: Numbers, twos: Number
     """Classes whose difference would always be found: what can only go one way, and what one arm has nothing of."""
     if quantity in ONE_WAY and comparison.one.inserts != comparison.two.inserts:
         return np.ones(ones.shape[1], dtype=bool)
-    nothing = [(each == 0).all((0, 2)) for each in (ones, twos)]
-    return np.asarray(quantity == MASS and (nothing[0] | nothing[1]), dtype=bool) | np.zeros(ones.shape[1], dtype=bool)
+    if quantity != MASS:
+        return np.zeros(ones.shape[1], dtype=bool)
+    one, two = ((each == 0).all((0, 2)) for each in (ones, twos))
+    return np.asarray(one | two)
 
 
 def _without_tests(made: pl.DataFrame, untested: NDArray[np.bool_]) -> pl.DataFrame:
@@ -214,12 +216,12 @@ def _of_heads(
     comparison: Comparison,
     matching: Matching,
     family: Sequence[tuple[Values, Values]],
-    ones: Numbers,
-    twos: Numbers,
+    sides: tuple[Numbers, Numbers],
+    seed: int,
 ) -> pl.DataFrame:
-    pairs, seed = ones.shape[2], comparison.one.run.study.seed
+    pairs = sides[0].shape[2]
     floor = np.concatenate([_floor(comparison, matching, one, two) for one, two in family])
-    flat = [each.reshape(len(each), -1) for each in (ones, twos)]
+    flat = [each.reshape(len(each), -1) for each in sides]
     return (
         _statistics(comparison, flat[0], flat[1], seed)
         .with_columns(

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from attnscope.analysis.run import Run
-from attnscope.errors import AttnscopeError
 
 _KEYS = ["model", "condition", "queries", "prompt", "layer", "head", "view"]
 
@@ -63,13 +62,7 @@ def gazes(run: Run, chosen: Heads, condition: str, prompt: int | None = None) ->
         for start, end in zip([0, *ends[:-1]], ends, strict=True):
             place = int(numbers["prompt"][start])
             part = rows.slice(start, end - start).flatten().to_numpy().reshape(end - start, -1)
-            if not np.isfinite(part).all():
-                raise AttnscopeError(
-                    "some of the numbers are not a number",
-                    where=f"{run.path / 'received.parquet'}: {chosen.model}, {condition}, prompt {place}",
-                    allowed="tables as 'attnscope run' wrote them",
-                    todo="remove the table and give the same 'attnscope run' again",
-                )
+            run.refuse_if_spoilt(part, "received", f"{chosen.model}, {condition}, prompt {place}")
             whole, missing = held.pop(place, (None, len(chosen.layers) * len(chosen.heads)))
             if whole is None:
                 shape = (len(chosen.layers), len(chosen.heads), part.shape[1])

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from attnscope.analysis.arms import Arm, base_condition, masses
+from attnscope.analysis.arms import Arm, base_condition, enrichment_of, masses
 from attnscope.analysis.head_kinds import scores
 from attnscope.analysis.insertion import insertion
 from attnscope.analysis.run import Run
@@ -77,7 +77,7 @@ def _of_classes(arm: Arm, queries: str, names: Sequence[str], *, enrichment: boo
     mass, expected = (each[:, group][..., places].sum(-1) for each in (held.mass, held.expected))
     if not enrichment:
         return Measured(held.prompts, mass, np.ones(mass.shape[1:]))
-    per_mass = np.divide(1, expected, out=np.full(expected.shape, np.nan), where=expected > 0)
+    per_mass = enrichment_of(expected)
     return Measured(held.prompts, mass * per_mass, mean_of_seen(per_mass, 0))
 
 

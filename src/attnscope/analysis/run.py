@@ -85,11 +85,28 @@ class Run:
 
     def has(self, model: str, condition: str) -> bool:
         """Whether any prompt of a model was measured under a condition."""
-        return (model, condition) in self._arms
+        return bool(self.prompts(model, condition))
+
+    def prompts(self, model: str, condition: str) -> set[int]:
+        """The numbers of the prompts of a model that were measured under a condition."""
+        return self._prompts.get((model, condition), set())
 
     @cached_property
-    def _arms(self) -> set[tuple[str, str]]:
-        return set(self.table("prompts").select("model", "condition").unique().collect().rows())
+    def _prompts(self) -> dict[tuple[str, str], set[int]]:
+        found: dict[tuple[str, str], set[int]] = {}
+        for model, condition, prompt in self.table("prompts").select("model", "condition", "prompt").collect().rows():
+            found.setdefault((model, condition), set()).add(prompt)
+        return found
+
+    def refuse_if_spoilt(self, values: NDArray[Any], table: str, where: str) -> None:
+        """Numbers that are none, as a table may hold that was changed by hand or damaged."""
+        if not np.isfinite(values).all():
+            raise AttnscopeError(
+                "some of the numbers are not a number",
+                where=f"{self.path / table}.parquet: {where}",
+                allowed="tables as 'attnscope run' wrote them",
+                todo="remove the table and give the same 'attnscope run' again",
+            )
 
     @property
     def classes(self) -> list[str]:

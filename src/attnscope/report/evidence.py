@@ -14,7 +14,6 @@ from attnscope.analysis.run import Run
 from attnscope.figures import sentences
 
 MOST_REASONS = 5
-COMPARED = 256  # tokens of a prompt at most, see runs.second_look
 
 
 def evidence_card(run: Run) -> str:
@@ -44,7 +43,7 @@ def _of_model(run: Run, label: str) -> Iterator[str]:
     if sample:
         cells = sentences.counted(len(sample["cells"]), "prompt")
         yield (
-            f"Against eager attention, on {cells} of this run, as far as the first {COMPARED} tokens of each "
+            f"Against eager attention, on {cells} of this run, as far as the first {sample['tokens']} tokens of each "
             f"({sample['rows']} single rows and the mean of all): {sample['difference']:.1e}; rows add up to 1 within "
             f"{sample['row_sum_error']:.1e}."
         )

@@ -45,6 +45,7 @@ def look_again(lens: Lens, cells: Sequence[tuple[Cell, str]], folder: RunFolder,
         "cells": [key for _, key in cells],
         "difference": max(parity.difference for parity in parities),
         "row_sum_error": max(parity.row_sum_error for parity in parities),
+        "tokens": COMPARED,
         "rows": sum(parity.rows for parity in parities),
         "noise": _rounding(lens, cells, folder, shape),
     }

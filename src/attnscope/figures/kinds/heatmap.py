@@ -7,6 +7,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from attnscope.analysis.arms import Arm
 from attnscope.analysis.effects import FALSE_DISCOVERIES, Effects, effects
@@ -74,12 +75,11 @@ def _panel(run: Run, part: FigurePart, title: str, arm: Arm, less: Arm | None) -
     if less is None:
         return _means(part, title, arm, found)
     base, matching = _measured(part, less), matched(less, arm)
-    _, mine, theirs = np.intersect1d(found.prompts, base.prompts, return_indices=True)
-    if not len(mine):
+    change = _change(found, base, matching)
+    if not len(change):
         raise AttnscopeError(
             "there is no prompt to show", where=title, allowed="prompts that both have", todo="choose others"
         )
-    change = found.values[mine][:, *matching.two] - base.values[theirs][:, *matching.one]
     effect = _among_classes(change, part, arm, less, matching)
     layers, heads = (np.asarray(each)[place] for each, place in zip(_axes(less), matching.one, strict=True))
     made = pl.DataFrame(
@@ -101,6 +101,13 @@ def _panel(run: Run, part: FigurePart, title: str, arm: Arm, less: Arm | None) -
     )
 
 
+def _change(found: Measured, base: Measured, matching: Matching) -> NDArray[np.float64]:
+    """(prompts that both have, pairs of heads)."""
+    _, mine, theirs = np.intersect1d(found.prompts, base.prompts, return_indices=True)
+    made: NDArray[np.float64] = found.values[mine][:, *matching.two] - base.values[theirs][:, *matching.one]
+    return made
+
+
 def _among_classes(change: Any, part: FigurePart, arm: Arm, less: Arm, matching: Matching) -> Effects:
     """A map's changes (prompts, heads), tested together with those of the other classes, of which it is one."""
     run, pairs, names = arm.run, change.shape[1], _measures(arm.run, part)
@@ -110,8 +117,7 @@ def _among_classes(change: Any, part: FigurePart, arm: Arm, less: Arm, matching:
             found, base = (_measured(part.model_copy(update={"measure": other}), each) for each in (arm, less))
             if not found.values.any() or not base.values.any():
                 continue  # what one arm has nothing of is not tested
-            _, mine, theirs = np.intersect1d(found.prompts, base.prompts, return_indices=True)
-            family.append(found.values[mine][:, *matching.two] - base.values[theirs][:, *matching.one])
+            family.append(_change(found, base, matching))
     whole = effects(np.concatenate(family, 1), seed=run.study.seed)
     return Effects(**{name: values[:pairs] for name, values in vars(whole).items()})
 
