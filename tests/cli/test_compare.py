@@ -43,6 +43,8 @@ def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
             "queries": "last",
             "difference": ["sentence", "filler"],
         },
+        {"name": "taken", "kind": "heatmap", "measure": "taken", "difference": ["none", "filler"]},
+        {"name": "inserted", "kind": "heatmap", "measure": "inserted", "difference": ["none", "filler"]},
         {"name": "times", "kind": "heatmap", "measure": "question", "value": "enrichment", "conditions": ["none"]},
     ]
     return performed(
@@ -100,6 +102,16 @@ def test_the_top_heads_are_those_whose_lines_are_furthest_apart(run: Run) -> Non
     assert sorted(top["rank"]) == [1, 2, 3]
     assert top.sort("rank")["effect"].is_sorted(descending=True)
     assert (top["effect"] >= top["typical"]).all()
+
+
+@pytest.mark.parametrize("name", ["taken", "inserted"])
+def test_a_map_of_what_only_the_insertion_has_is_not_tested_and_says_so(run: Run, name: str) -> None:
+    made = pl.read_csv(run.path / "figures" / f"{name}.csv")
+    assert made["q"].null_count() == len(made) == 8
+    assert made["low"].null_count() == 0
+    assert "not tested, for one side has none of it by itself" in (run.path / "figures" / f"{name}.md").read_text()
+    control = pl.read_csv(run.path / "figures" / "moved.csv")
+    assert control["q"].null_count() == 0
 
 
 def test_a_map_of_enrichment_is_mass_over_expected(run: Run) -> None:

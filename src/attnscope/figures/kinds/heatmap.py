@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from attnscope.analysis.arms import Arm
-from attnscope.analysis.effects import FALSE_DISCOVERIES, Effects, effects
+from attnscope.analysis.effects import FALSE_DISCOVERIES, FEWEST, Effects, effects
 from attnscope.analysis.matching import Matching, matched
 from attnscope.analysis.measures import WORDS, Measured, measured
 from attnscope.analysis.run import Run
@@ -90,7 +90,7 @@ def _panel(run: Run, part: FigurePart, title: str, arm: Arm, less: Arm | None) -
             "value": effect.mean,
             "low": effect.low,
             "high": effect.high,
-            "q": effect.q,
+            "q": np.full(len(layers), np.nan) if _one_way(part, arm, less, found, base) else effect.q,
             "floor": _floor(arm, found, matching.two, part) + _floor(less, base, matching.one, part),
             "n": effect.n,
         }
@@ -99,6 +99,14 @@ def _panel(run: Run, part: FigurePart, title: str, arm: Arm, less: Arm | None) -
     return made.filter(
         wanted, pl.col("head").is_in(selection.heads(run, part, less.model)), pl.col("value").is_not_nan()
     )
+
+
+def _one_way(part: FigurePart, arm: Arm, less: Arm, found: Measured, base: Measured) -> bool:
+    """Whether a change would always be found: of what only an insertion has, or what one arm has nothing of."""
+    names = _measures(arm.run, part)
+    if names[0] in OF_INSERTIONS:
+        return arm.inserts != less.inserts
+    return set(names) <= set(arm.run.classes) and (not found.values.any() or not base.values.any())
 
 
 def _change(found: Measured, base: Measured, matching: Matching) -> NDArray[np.float64]:
@@ -177,14 +185,18 @@ def look(run: Run, part: FigurePart, made: pl.DataFrame) -> Look:
         y=part.y or (f"change in {words}" if part.difference else words),
         caption=f"{kind} gaze of {gaze}, mean over n = {sentences.range_of(*extent(made['n']), 'prompt')}, "
         + (f"paired by prompt{how}" if part.difference else "each head by itself")
-        + (
-            "; too few prompts to tell which changes may be chance."
-            if part.difference and made["q"].is_null().any()
-            else "."
-        )
+        + _untested_words(part, made)
         + (" Layers and heads are numbered from 1." if part.number_from else ""),
         number_from=part.number_from,
     )
+
+
+def _untested_words(part: FigurePart, made: pl.DataFrame) -> str:
+    if not part.difference or not made["q"].is_null().any():
+        return "."
+    if extent(made["n"])[0] < FEWEST:
+        return "; too few prompts to tell which changes may be chance."
+    return "; not tested, for one side has none of it by itself."
 
 
 def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
