@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attnscope.analysis.run import Run
 from attnscope.errors import AttnscopeError, near
@@ -87,10 +87,11 @@ def run_study(name: str, out: Path | str | None = None, *, watcher: Watcher | No
     return Run(folder)
 
 
-def perform_order(order: Order, folder: Path, watcher: Watcher | None = None) -> Outcome:
+def perform_order(order: Order, folder: Path, watcher: Watcher | None = None, **options: Any) -> Outcome:
+    """Bring a folder up to date with an order; options are those of `perform`."""
     from attnscope.runs.perform import perform
 
-    return perform(order, RunFolder(folder), watcher)
+    return perform(order, RunFolder(folder), watcher, **options)
 
 
 def default_folder(name: str) -> Path:

@@ -12,6 +12,7 @@ import torch
 import transformers
 import yaml
 
+from attnscope.analysis.arms import empty_classes
 from attnscope.analysis.effects import effects
 from attnscope.analysis.run import Run
 from attnscope.errors import AttnscopeError
@@ -78,7 +79,7 @@ def test_a_bar_is_compared_with_its_groups_first_within_prompts(run: Run) -> Non
 
 def test_a_map_of_a_change_grays_what_may_be_chance_and_counts_what_is_not(run: Run) -> None:
     change = pl.read_csv(run.path / "figures" / "map.csv")
-    there = [name for name in run.classes if name not in run.empty_classes]
+    there = [name for name in run.classes if name not in empty_classes(run)]
     family = [(), *((name,) for name in there)]  # the sum that is shown, and every class that has tokens
     apart = [
         (by_prompt(run, "two", *names)["mass"] - by_prompt(run, "one", *names)["mass"]).to_numpy().reshape(8, 8)
@@ -95,7 +96,7 @@ def test_a_map_of_a_change_grays_what_may_be_chance_and_counts_what_is_not(run: 
 
 
 def test_a_class_that_others_left_nothing_is_told(run: Run) -> None:
-    assert run.empty_classes == ["both"]
+    assert empty_classes(run) == ["both"]
     made = report_run(run.path)
     assert made.empty == ["both"]
     assert "Classes without a token" in made.page.read_text(encoding="utf-8")

@@ -119,6 +119,7 @@ TABLES: dict[str, list[dict[str, Any]]] = {
     "heatmap": [{"panel": "P", "layer": 0, "head": 0, "value": 0.5}],
     "strip": [{"panel": "P", "position": 0, "token": "a", "attention": 0.5}],
     "parts": [{"panel": "P", "token_class": "c", "part": "change", "value": 0.5}],
+    "spread": [{"panel": "P", "series": "s", "prompt": 0, "value": 0.5}],
 }
 
 

@@ -17,6 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from attnscope.analysis.insertion import insertion, untouched_classes
+from attnscope.analysis.kept import kept
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import mean_of_seen
 from attnscope.study.measures import KEPT, MOVED, TAKEN
@@ -68,22 +69,34 @@ class Masses:
     expected: Numbers
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=8)
 def masses(run: Run, model: str, condition: str) -> Masses:
     """The table `mass` of one arm as arrays; every cell has the same rows in the same order."""
-    held = (
-        run.table("mass")
-        .filter(pl.col("model") == model, pl.col("condition") == condition)
-        .select("prompt", "mass", "expected")
-        .collect()
-        .sort("prompt", maintain_order=True)
-    )
+    held = run.rows("mass", model, condition, ["prompt", "mass", "expected"]).sort("prompt", maintain_order=True)
     shape = (len(run.study.measure.queries), len(run.layers(model)), len(run.heads(model)), len(run.classes))
     prompts = held["prompt"].unique(maintain_order=True).to_numpy().astype(np.int64)
     arrays = [held[name].to_numpy().astype(np.float64).reshape(len(prompts), *shape) for name in ("mass", "expected")]
     for array in arrays:
         run.refuse_if_spoilt(array, "mass", f"{model}, {condition}")
     return Masses(prompts, *arrays)
+
+
+def seen_classes(run: Run, model: str, condition: str) -> list[str]:
+    """Classes of which some query of an arm sees a token."""
+
+    def found() -> pl.DataFrame:
+        seen = (masses(run, model, condition).expected > 0).any((0, 1, 2, 3))
+        return pl.DataFrame({"token_class": [name for name, there in zip(run.classes, seen, strict=True) if there]})
+
+    return kept(run, ("seen classes", model, condition), found)["token_class"].to_list()
+
+
+def empty_classes(run: Run) -> list[str]:
+    """Classes of which no query sees a token: the rule matches nothing there, or only what others claimed."""
+    seen = {
+        name for model in run.models for condition in run.conditions for name in seen_classes(run, model, condition)
+    }
+    return [name for name in run.study.classes if name not in seen]
 
 
 def enrichment_of(expected: Numbers) -> Numbers:
@@ -97,52 +110,66 @@ def base_condition(run: Run) -> str | None:
     return next((name for name in run.conditions if run.study.condition(name).insert is None), None)
 
 
-def quantities(arm: Arm) -> Iterator[Values]:
-    """Everything that can be told of an arm; of insertions only if the run has the base prompt too."""
-    held = masses(arm.run, arm.model, arm.condition)
-    for group, queries in enumerate(arm.run.study.measure.queries):
+def quantities(run: Run) -> list[tuple[str, str]]:
+    """Query groups and the quantities that arms of a run have in each; of insertions only with the base prompt too."""
+    inserts = base_condition(run) is not None and any(run.study.condition(name).insert for name in run.conditions)
+    made = []
+    for queries in run.study.measure.queries:
+        of_insertions = (TAKEN, *((*PARTS, KEPT, MOVED) if queries == SPLIT else ())) if inserts else ()
+        made += [(queries, quantity) for quantity in (MASS, ENRICHMENT, *of_insertions)]
+    return made
+
+
+def values_of(arm: Arm, queries: str, quantity: str) -> Iterator[Values]:
+    """One quantity of an arm as a query group sees it: of each class, or of none."""
+    if quantity in (MASS, ENRICHMENT):
+        held = masses(arm.run, arm.model, arm.condition)
+        group = arm.run.study.measure.queries.index(queries)
         for place, name in enumerate(arm.run.classes):
             mass, expected = (each[:, group, :, :, place] for each in (held.mass, held.expected))
             per_mass = enrichment_of(expected)
-            yield Values(queries, MASS, name, held.prompts, mass, np.ones(mass.shape[1:]))
-            yield Values(queries, ENRICHMENT, name, held.prompts, mass * per_mass, mean_of_seen(per_mass, 0))
-    base = base_condition(arm.run)
-    if base is None or not any(arm.run.study.condition(name).insert for name in arm.run.conditions):
+            if quantity == MASS:
+                yield Values(queries, MASS, name, held.prompts, mass, np.ones(mass.shape[1:]))
+            else:
+                yield Values(queries, ENRICHMENT, name, held.prompts, mass * per_mass, mean_of_seen(per_mass, 0))
         return
-    if arm.inserts:
-        yield from _of_insertion(arm, base)
-    else:
-        yield from _of_base(arm, held)
+    base = base_condition(arm.run)
+    if base is not None and arm.inserts:
+        yield from _of_insertion(arm, base, queries, quantity)
+    elif base is not None:
+        yield from _of_base(arm, queries, quantity)
 
 
-def _of_base(arm: Arm, held: Masses) -> Iterator[Values]:
-    for group, queries in enumerate(arm.run.study.measure.queries):
-        nothing = np.zeros(held.mass[:, group, :, :, 0].shape)
-        unit = np.ones(nothing.shape[1:])
+def _of_base(arm: Arm, queries: str, quantity: str) -> Iterator[Values]:
+    held = masses(arm.run, arm.model, arm.condition)
+    nothing = np.zeros(held.mass[:, 0, :, :, 0].shape)
+    unit = np.ones(nothing.shape[1:])
+    if quantity in PARTS:
+        yield from (Values(queries, quantity, name, held.prompts, nothing, unit) for name in arm.run.classes)
+    elif quantity == TAKEN:
         yield Values(queries, TAKEN, EVERY, held.prompts, nothing, unit)
-        if queries == SPLIT:
-            for quantity in PARTS:
-                yield from (Values(queries, quantity, name, held.prompts, nothing, unit) for name in arm.run.classes)
-            yield Values(queries, KEPT, EVERY, held.prompts, nothing + 1, np.zeros(unit.shape))
-            yield Values(queries, MOVED, EVERY, held.prompts, nothing, np.zeros(unit.shape))
+    else:
+        yield Values(queries, quantity, EVERY, held.prompts, nothing + (quantity == KEPT), np.zeros(unit.shape))
 
 
-def _of_insertion(arm: Arm, base: str) -> Iterator[Values]:
-    before, after = masses(arm.run, arm.model, base), masses(arm.run, arm.model, arm.condition)
-    for group, queries in enumerate(arm.run.study.measure.queries):
-        found = insertion(arm.run, arm.model, base, arm.condition, queries)
-        prompts = np.asarray(found.prompts, dtype=np.int64)
-        yield Values(queries, TAKEN, EVERY, prompts, found.taken, np.ones(found.taken.shape[1:]))
-        if queries != SPLIT:
-            continue
+def _of_insertion(arm: Arm, base: str, queries: str, quantity: str) -> Iterator[Values]:
+    found = insertion(arm.run, arm.model, base, arm.condition, queries)
+    prompts = np.asarray(found.prompts, dtype=np.int64)
+    if quantity in PARTS:
+        before, after = masses(arm.run, arm.model, base), masses(arm.run, arm.model, arm.condition)
+        group = arm.run.study.measure.queries.index(queries)
         had, has = (each.mass[np.searchsorted(each.prompts, prompts), group] for each in (before, after))
         for name in untouched_classes(arm.run, arm.model, arm.condition):
             place = arm.run.classes.index(name)
             change = np.where(np.isnan(found.kept), np.nan, has[..., place] - had[..., place])
             diluted = (found.kept - 1) * had[..., place]
-            unit = np.ones(change.shape[1:])
-            for quantity, values in zip(PARTS, (change, diluted, change - diluted), strict=True):
-                yield Values(queries, quantity, name, prompts, values, unit)
-        kept, moved = (mean_of_seen(each, 0) for each in (1 / found.had, 1 / found.had + 1 / found.has))
-        yield Values(queries, KEPT, EVERY, prompts, found.kept, kept)
-        yield Values(queries, MOVED, EVERY, prompts, found.moved, moved)
+            values = {CHANGE: change, DILUTION: diluted, REDISTRIBUTION: change - diluted}[quantity]
+            yield Values(queries, quantity, name, prompts, values, np.ones(change.shape[1:]))
+        return
+    per_mass = {
+        TAKEN: np.ones(found.taken.shape[1:]),
+        KEPT: mean_of_seen(1 / found.had, 0),
+        MOVED: mean_of_seen(1 / found.had + 1 / found.has, 0),
+    }
+    values = {TAKEN: found.taken, KEPT: found.kept, MOVED: found.moved}[quantity]
+    yield Values(queries, quantity, EVERY, prompts, values, per_mass[quantity])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Literal
 
@@ -15,8 +15,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from attnscope.analysis.arms import MASS, ONE_WAY, Arm, Values, base_condition, quantities
+from attnscope.analysis.arms import MASS, ONE_WAY, Arm, Values, base_condition, quantities, values_of
 from attnscope.analysis.effects import FALSE_DISCOVERIES, discoveries, effects, unpaired_effects
+from attnscope.analysis.kept import kept
 from attnscope.analysis.matching import Matching, matched, weights_of
 from attnscope.analysis.ranking import reliability
 from attnscope.analysis.run import Run
@@ -143,29 +144,49 @@ def _of_models(run: Run) -> Iterator[Comparison]:
 @lru_cache(maxsize=32)
 def compare(comparison: Comparison) -> Compared:
     """Every quantity that both arms have."""
-    matching = matched(comparison.one, comparison.two)
-    seed = comparison.one.run.study.seed
-    first = {(each.queries, each.quantity, each.token_class): each for each in quantities(comparison.one)}
+    others = quantities(comparison.two.run)
+    families = [family(comparison, *each) for each in quantities(comparison.one.run) if each in others]
+    heads, overall = (pl.concat(each) for each in zip(*(each for each in families if each), strict=True))
+    return Compared(comparison, matched(comparison.one, comparison.two).method, heads, overall)
+
+
+@lru_cache(maxsize=256)
+def family(comparison: Comparison, queries: str, quantity: str) -> tuple[pl.DataFrame, pl.DataFrame] | None:
+    """By head and by class, as `Compared` has them: one quantity of one query group, which is tested together.
+
+    None if there is no class that both arms have.
+    """
+    one, two = comparison.one, comparison.two
+    found: list[tuple[pl.DataFrame, pl.DataFrame] | None] = []
+
+    def part(which: int) -> pl.DataFrame:
+        if not found:
+            found.append(_family(comparison, queries, quantity))
+        return pl.DataFrame() if found[0] is None else found[0][which]
+
+    if one.run is not two.run:
+        made = [part(0), part(1)]
+    else:
+        arms = (one.model, one.condition, two.model, two.condition)
+        about = ("family", *arms, f"{comparison.paired}", queries, quantity)
+        made = [kept(one.run, (*about, name), partial(part, which)) for which, name in enumerate(("heads", "classes"))]
+    return (made[0], made[1]) if made[0].width else None
+
+
+def _family(comparison: Comparison, queries: str, quantity: str) -> tuple[pl.DataFrame, pl.DataFrame] | None:
+    first = {each.token_class: each for each in values_of(comparison.one, queries, quantity)}
     pairs = [
-        (first[each.queries, each.quantity, each.token_class], each)
-        for each in quantities(comparison.two)
-        if (each.queries, each.quantity, each.token_class) in first
+        (first[each.token_class], each)
+        for each in values_of(comparison.two, queries, quantity)
+        if each.token_class in first
     ]
-    families: dict[tuple[str, str], list[tuple[Values, Values]]] = {}
-    for one, two in pairs:
-        families.setdefault((one.queries, one.quantity), []).append((one, two))
-    heads, overall = [], []
-    for family in families.values():
-        by_head, by_class = _family(comparison, matching, family, seed)
-        heads.append(by_head)
-        overall.append(by_class)
-    return Compared(comparison, matching.method, pl.concat(heads), pl.concat(overall))
+    matching = matched(comparison.one, comparison.two)
+    return _tested(comparison, matching, pairs, comparison.one.run.study.seed) if pairs else None
 
 
-def _family(
+def _tested(
     comparison: Comparison, matching: Matching, family: Sequence[tuple[Values, Values]], seed: int
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """One quantity of one query group, of all classes: what is tested together."""
     sides = [_sides(comparison, matching, one, two) for one, two in family]
     ones, twos = (np.stack([side[which] for side in sides], 1) for which in (0, 1))  # (prompts, classes, pairs)
     names = [one.token_class for one, _ in family]

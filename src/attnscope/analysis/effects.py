@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
-from scipy.special import ndtr
+from scipy.special import ndtr, stdtrit
 
-from attnscope.analysis.spread import CONFIDENCE
+from attnscope.analysis.spread import CONFIDENCE, mean_of_seen
 
 Numbers = NDArray[np.float64]
 
@@ -26,6 +26,8 @@ FLIPS = 9999
 MOST_FLIPS = 1_000_000
 FEWEST = 6  # prompts: with five, no p can be below 0.05, and a bootstrap has little to draw from
 TOGETHER = 1024  # columns resampled at once
+FEW = 600  # prompts whose signs are held for the next time
+ENOUGH = 20  # prompts: of so many, a resample misses none that a column has but once in a million times
 
 
 @dataclass(frozen=True)
@@ -47,14 +49,15 @@ def effects(differences: Numbers, seed: int = 0) -> Effects:
     columns = differences.shape[1]
     found = {name: np.full(columns, np.nan) for name in ("mean", "low", "high", "size", "p")}
     known = ~np.isnan(differences)
-    for there, which in _alike(known):
+    for there, which in _together(known):
         values = differences[there][:, which]
         if not len(values):
             continue
-        found["mean"][which] = values.mean(0)
-        if len(values) > 1:
+        n = (~np.isnan(values)).sum(0)
+        found["mean"][which] = mean_of_seen(values, 0)
+        if n.min() > 1:
             found["size"][which] = _size(values)
-        if len(values) >= FEWEST:
+        if n.min() >= FEWEST:
             found["p"][which] = sign_flip_p(values, seed=seed, among=columns)
             found["low"][which], found["high"][which] = interval_of_mean(values, seed=seed)
     return Effects(n=known.sum(0).astype(np.int64), q=discoveries(found["p"]), **found)
@@ -87,6 +90,8 @@ def unpaired_effects(one: Numbers, two: Numbers, seed: int = 0) -> Effects:
 
 def discoveries(p: Numbers) -> Numbers:
     """Benjamini and Hochberg's rate of each; NaN where nothing was tested."""
+    from scipy import stats  # takes a second to load, so not before it is needed
+
     q = np.full(len(p), np.nan)
     tested = ~np.isnan(p)
     if tested.any():
@@ -110,7 +115,12 @@ def _permutation_p(one: Numbers, two: Numbers, seed: int, among: int) -> Numbers
     """Two-sided p of the difference of means if every prompt were as likely of the other set."""
     values = np.concatenate([one, two])
     labels = np.concatenate([np.full(len(one), -1 / len(one)), np.full(len(two), 1 / len(two))])
-    return _refined(values, labels @ values, lambda chance, count: _shuffled(chance, labels, count), seed, among)
+
+    def drawn(chance: np.random.Generator, count: int) -> Iterator[Numbers]:
+        return _shuffled(chance, labels, count)
+
+    first = drawn(np.random.default_rng(seed), FLIPS)
+    return _refined(values, labels @ values, first, drawn, seed, among, FLIPS)
 
 
 def _shuffled(chance: np.random.Generator, labels: Numbers, count: int, together: int = 4096) -> Iterator[Numbers]:
@@ -122,20 +132,32 @@ def _shuffled(chance: np.random.Generator, labels: Numbers, count: int, together
 def interval_of_mean(
     values: Numbers, *, seed: int = 0, resamples: int = RESAMPLES, widened: bool = True
 ) -> tuple[Numbers, Numbers]:
-    """Ends of the bootstrap percentile interval of each column's mean.
+    """Ends of the bootstrap percentile interval of each column's mean; NaN where a prompt has none.
 
-    A bootstrap of few prompts is too narrow: it knows their spread only, not that it is an estimate. Widened, it takes
+    Prompts are drawn, and each column's mean is over those of them that it has. A bootstrap of few prompts is too
+    narrow: it knows their spread only, not that it is an estimate. Widened, it takes
     the percentiles at which it would give the interval of Student for data that are normal.
     """
-    n = len(values)
-    weights = _resamples(np.random.default_rng(seed), n, resamples)
-    level = _level(n) if widened else (1 - CONFIDENCE) / 2
+    known = ~np.isnan(values)
+    held, count = np.where(known, values, 0.0), known.sum(0)
+    weights = _resamples_of(seed, len(values), resamples)
     ends = np.empty((2, values.shape[1]))
-    for start in range(0, values.shape[1], TOGETHER):
-        some = np.s_[start : start + TOGETHER]
-        ends[:, some] = np.quantile(weights @ values[:, some], [level, 1 - level], axis=0)
-    mean, same = values.mean(0), np.ptp(values, axis=0) == 0
+    for n in np.unique(count):
+        level = _level(int(n)) if widened else (1 - CONFIDENCE) / 2
+        columns = np.flatnonzero(count == n)
+        for start in range(0, len(columns), TOGETHER):
+            some = columns[start : start + TOGETHER]
+            drawn = weights @ held[:, some]
+            if n < len(values):
+                drawn /= weights @ known[:, some].astype(np.float64)
+            ends[:, some] = np.quantile(drawn, [level, 1 - level], axis=0)
+    mean, same = mean_of_seen(values, 0), _spread(values) == 0
     return np.where(same, mean, ends[0]), np.where(same, mean, ends[1])
+
+
+@lru_cache(maxsize=2)
+def _resamples_of(seed: int, n: int, count: int) -> Numbers:
+    return _resamples(np.random.default_rng(seed), n, count)
 
 
 def _resamples(chance: np.random.Generator, n: int, count: int) -> Numbers:
@@ -147,33 +169,43 @@ def _resamples(chance: np.random.Generator, n: int, count: int) -> Numbers:
 
 def _level(n: int) -> float:
     """The lower percentile at which a bootstrap of n normal values gives Student's interval."""
-    return float(ndtr(math.sqrt(n / (n - 1)) * stats.t.ppf((1 - CONFIDENCE) / 2, n - 1)))
+    return float(ndtr(math.sqrt(n / (n - 1)) * stdtrit(n - 1, (1 - CONFIDENCE) / 2)))
 
 
 def sign_flip_p(values: Numbers, *, seed: int = 0, flips: int = FLIPS, among: int | None = None) -> Numbers:
     """Two-sided p of each column's mean if every prompt's difference were as likely the other way round.
 
     Exact where all sign patterns can be counted. Otherwise random ones, and for the few columns that none of them
-    reached so many more that a discovery can be told among all columns that are tested together: `among`.
+    reached so many more that a discovery can be told among all columns that are tested together: `among`. Prompts
+    that a column has not (NaN) add nothing to its sum, whatever their sign.
     """
     n, columns = values.shape
+    held = np.nan_to_num(values)
     if 2**n <= flips:
-        exact: Numbers = _reached(values, values.sum(0), _all_signs(n)) / 2**n
+        exact: Numbers = _reached(held, held.sum(0), _all_signs(n)) / 2**n
         return exact
 
     def drawn(chance: np.random.Generator, count: int) -> Iterator[Numbers]:
         return _random_signs(chance, n, count)
 
-    return _refined(values, values.sum(0), drawn, seed, among or columns, flips)
+    first = iter(_first_signs(seed, n, flips)) if n <= FEW else _random_signs(np.random.default_rng(seed), n, flips)
+    return _refined(held, held.sum(0), first, drawn, seed, among or columns, flips)
 
 
 Drawn = Callable[[np.random.Generator, int], Iterator[Numbers]]
 
 
-def _refined(values: Numbers, found: Numbers, drawn: Drawn, seed: int, among: int, count: int = FLIPS) -> Numbers:
-    """P by random weightings of the prompts; for columns that none of them reached, by more of them."""
-    chance = np.random.default_rng(seed)
-    reached = _reached(values, found, drawn(chance, count))
+@lru_cache(maxsize=2)
+def _first_signs(seed: int, n: int, count: int) -> list[Numbers]:
+    return list(_random_signs(np.random.default_rng(seed), n, count))
+
+
+def _refined(
+    values: Numbers, found: Numbers, first: Iterator[Numbers], drawn: Drawn, seed: int, among: int, count: int
+) -> Numbers:
+    """P by the first weightings of the prompts, `count` of them; for columns that none of them reached, by more."""
+    chance = np.random.default_rng([seed, count])
+    reached = _reached(values, found, first)
     p: Numbers = (reached + 1) / (count + 1)
     rare = reached == 0
     more = min(MOST_FLIPS, math.ceil(100 * among / max(1, rare.sum())))
@@ -207,13 +239,29 @@ def _random_signs(chance: np.random.Generator, n: int, count: int, together: int
 
 
 def _size(values: Numbers) -> Numbers:
-    return _over_spread(values.mean(0), np.where(np.ptp(values, axis=0) > 0, values.std(0, ddof=1), 0))
+    return _over_spread(mean_of_seen(values, 0), np.where(_spread(values) > 0, np.nanstd(values, 0, ddof=1), 0))
+
+
+def _spread(values: Numbers) -> Numbers:
+    found: Numbers = np.nanmax(values, 0) - np.nanmin(values, 0)
+    return found
 
 
 def _over_spread(mean: Numbers, spread: Numbers) -> Numbers:
     """NaN where there is a mean without any spread."""
     found: Numbers = np.divide(mean, spread, out=np.where(mean == 0, 0.0, np.nan), where=spread > 0)
     return found
+
+
+def _together(there: NDArray[np.bool_]) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.int64]]]:
+    """Columns that most prompts have, as one; of the others those that the same prompts have."""
+    prompts, count = len(there), there.sum(0)
+    full = (count >= prompts / 2) & (count >= ENOUGH)
+    if full.any():
+        yield np.ones(prompts, dtype=bool), np.flatnonzero(full)
+    others = np.flatnonzero(~full)
+    for rows, which in _alike(there[:, others]):
+        yield rows, others[which]
 
 
 def _alike(there: NDArray[np.bool_]) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.int64]]]:

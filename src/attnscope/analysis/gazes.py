@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from attnscope.analysis.run import Run
+from attnscope.runs.shards import CellReader
+from attnscope.study.segments import INSERTED
 
-_KEYS = ["model", "condition", "queries", "prompt", "layer", "head", "view"]
+Numbers = NDArray[np.float64]
 
 
-def _nothing() -> NDArray[np.float64]:
+def _nothing() -> Numbers:
     return np.zeros(0)
 
 
@@ -40,120 +41,155 @@ class Gaze:
 
     condition: str
     prompt: int
-    attention: NDArray[np.float64]
+    attention: Numbers
     """(layers, heads, keys): mean over the queries; NaN where no query sees the key."""
     base: NDArray[np.int64]
     """The same token in the base prompt, or -1."""
     inserted: NDArray[np.bool_]
-    uniform: NDArray[np.float64] = field(default_factory=_nothing)
+    uniform: Numbers = field(default_factory=_nothing)
     """(layers, heads, keys), if asked for: what a gaze at all visible keys alike would give."""
-    seen: NDArray[np.float64] = field(default_factory=_nothing)
+    seen: Numbers = field(default_factory=_nothing)
     """(layers, heads, keys), if asked for: the share of queries that see each key."""
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Every token of one model under one condition, prompt after prompt."""
+
+    prompts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    """Where each prompt's tokens end."""
+    base: NDArray[np.int64]
+    """The same token in the base prompt, or -1."""
+    inserted: NDArray[np.bool_]
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        return np.concatenate([[0], self.ends[:-1]])
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        return self.ends - self.starts
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """For each token the place of its prompt."""
+        return np.repeat(np.arange(len(self.prompts)), self.lengths)
+
+    @property
+    def positions(self) -> NDArray[np.int64]:
+        """For each token its position in its prompt."""
+        return np.arange(len(self.base)) - np.repeat(self.starts, self.lengths)
+
+
+@lru_cache(maxsize=16)
+def tokens_of(run: Run, model: str, condition: str) -> Tokens:
+    """In the order of prompts."""
+    cells = run.cells_of(model, condition).sort("prompt", maintain_order=True)
+    rows = run.rows("tokens", model, condition, ["prompt", "base_position", "segment"])
+    rows = rows.sort("prompt", maintain_order=True)
+    return Tokens(
+        cells["prompt"].to_numpy().astype(np.int64),
+        np.cumsum(cells["tokens"].to_numpy().astype(np.int64)),
+        rows["base_position"].fill_null(-1).to_numpy().astype(np.int64),
+        (rows["segment"] == INSERTED).to_numpy(),
+    )
 
 
 def gazes(run: Run, chosen: Heads, condition: str, prompt: int | None = None) -> Iterator[Gaze]:
     """In the order of prompts; all of them, or one."""
-    wanted = ["seen"] if chosen.over == "visible" or chosen.outlook else []
-    views = _views(run, chosen, condition, [*wanted, *(["uniform"] if chosen.outlook else [])])
-    tokens = _tokens(run, chosen.model, condition)
-    held: dict[int, tuple[NDArray[np.float64], int]] = {}
-    for numbers, rows in _received(run, chosen, condition, prompt):
-        ends = np.flatnonzero(np.diff(numbers["prompt"], append=-1)) + 1
-        for start, end in zip([0, *ends[:-1]], ends, strict=True):
-            place = int(numbers["prompt"][start])
-            part = rows.slice(start, end - start).flatten().to_numpy().reshape(end - start, -1)
-            run.refuse_if_spoilt(part, "received", f"{chosen.model}, {condition}, prompt {place}")
-            whole, missing = held.pop(place, (None, len(chosen.layers) * len(chosen.heads)))
-            if whole is None:
-                shape = (len(chosen.layers), len(chosen.heads), part.shape[1])
-                whole = np.full((3 if chosen.outlook else 1, *shape), np.nan)
-            layers, heads, numbered = (numbers[name][start:end].tolist() for name in ("layer", "head", "view"))
-            for row, layer, head, view in zip(part, layers, heads, numbered, strict=True):
-                at = chosen.layers.index(layer), chosen.heads.index(head)
-                seen = _view(views, "seen", place, view, head)
-                values = row.astype(np.float64)
-                if chosen.over == "visible":
-                    values = np.divide(values, seen, out=np.full_like(values, np.nan), where=seen > 0)
-                whole[0][at] = values
-                if chosen.outlook:
-                    whole[1][at], whole[2][at] = _view(views, "uniform", place, view, head), seen
-            missing -= end - start
-            if missing:
-                held[place] = (whole, missing)
-            else:
-                yield Gaze(condition, place, whole[0], *tokens[place], *whole[1:])
+    held = tokens_of(run, chosen.model, condition)
+    places = {int(number): place for place, number in enumerate(held.prompts)}
+    wanted = list(places) if prompt is None else [prompt] if prompt in places else []
+    keys = dict(run.cells_of(chosen.model, condition).select("prompt", "cell").iter_rows())
+    for number in wanted:
+        mine = np.s_[held.starts[places[number]] : held.ends[places[number]]]
+        if run.cells is not None:
+            found = _from_cell(run, run.cells, keys[number], chosen)
+        else:
+            found = _from_tables(run, chosen, condition, number)
+        run.refuse_if_spoilt(found[0], "received", f"{chosen.model}, {condition}, prompt {number}")
+        if chosen.over == "visible":
+            found[0] = _over_visible(found[0], found[2])
+        more = found[1:] if chosen.outlook else []
+        yield Gaze(condition, number, found[0], held.base[mine], held.inserted[mine], *more)
 
 
-def _received(
-    run: Run, chosen: Heads, condition: str, prompt: int | None
-) -> Iterator[tuple[dict[str, NDArray[Any]], pa.ListArray]]:
-    """The wanted rows of each row group that has some: numbers by column, and what the keys receive."""
-    wanted = (
-        (pl.col("model") == chosen.model)
-        & (pl.col("condition") == condition)
-        & (pl.col("queries") == chosen.queries)
-        & pl.col("layer").is_in(list(chosen.layers))
-        & pl.col("head").is_in(list(chosen.heads))
-    )
-    if prompt is not None:
-        wanted &= pl.col("prompt") == prompt
-    with pq.ParquetFile(run.path / "received.parquet", pre_buffer=False) as file:
-        for group in range(file.num_row_groups):
-            keys: Any = pl.from_arrow(file.read_row_group(group, columns=_KEYS, use_threads=False))
-            names = ("model", "condition", "queries")
-            rows = keys.with_columns(pl.col(*names).cast(pl.String)).with_row_index("row").filter(wanted)
-            if len(rows):
-                received = file.read_row_group(group, columns=["received"], use_threads=False)["received"]
-                numbers = {name: rows[name].to_numpy() for name in ("prompt", "layer", "head", "view")}
-                yield numbers, received.combine_chunks().take(pa.array(rows["row"].to_numpy()))
+@lru_cache(maxsize=8)
+def head_along(run: Run, chosen: Heads, condition: str) -> Numbers:
+    """What one head gives to every token of `tokens_of`: all prompts at once. chosen: one layer, one head."""
+    if run.cells is None:
+        return np.concatenate([gaze.attention[0, 0] for gaze in gazes(run, chosen, condition)] or [_nothing()])
+    layer, head = _places(run, chosen)
+    group = run.study.measure.queries.index(chosen.queries)
+    cells = run.cells_of(chosen.model, condition).sort("prompt", maintain_order=True)["cell"]
+    received, seen = [], []
+    for key in cells:
+        received.append(run.cells.part(key, "received")[layer[0], head[0]][group])
+        if chosen.over == "visible":
+            held = run.cells.part(key, "seen")
+            own = head[0] if held.get_shape()[1] > 1 else 0
+            seen.append(held[int(run.cells.part(key, "view")[layer[0]]), own][group])
+    flat: Numbers = np.concatenate(received or [_nothing()]).astype(np.float64)
+    run.refuse_if_spoilt(flat, "received", f"{chosen.model}, {condition}")
+    return _over_visible(flat, np.concatenate(seen)) if seen else flat
 
 
 def paired(run: Run, chosen: Heads, one: str, two: str) -> Iterator[tuple[Gaze, Gaze]]:
     """The prompts that both conditions have."""
-    others = gazes(run, chosen, two)
-    other = next(others, None)
+    others = run.prompts(chosen.model, two)
     for gaze in gazes(run, chosen, one):
-        while other is not None and other.prompt < gaze.prompt:
-            other = next(others, None)
-        if other is not None and other.prompt == gaze.prompt:
-            yield gaze, other
+        if gaze.prompt in others:
+            yield gaze, next(gazes(run, chosen, two, gaze.prompt))
 
 
-Views = dict[str, dict[tuple[int, int, int], NDArray[np.float64]]]
+def _over_visible(received: Numbers, seen: Any) -> Numbers:
+    found: Numbers = np.divide(received, seen, out=np.full_like(received, np.nan), where=seen > 0)
+    return found
 
 
-def _view(views: Views, column: str, prompt: int, view: int, head: int) -> NDArray[np.float64]:
-    held = views.get(column, {})
-    found = held.get((prompt, view, head))
-    return held.get((prompt, view, -1), _nothing()) if found is None else found
+def _places(run: Run, chosen: Heads) -> tuple[list[int], list[int]]:
+    layers, heads = run.layers(chosen.model), run.heads(chosen.model)
+    return [layers.index(each) for each in chosen.layers], [heads.index(each) for each in chosen.heads]
 
 
-def _views(run: Run, chosen: Heads, condition: str, columns: Sequence[str]) -> Views:
-    """By column: (prompt, view, head or -1) -> one number a key."""
-    if not columns:
-        return {}
-    rows = (
-        run.table("views")
-        .filter(pl.col("model") == chosen.model, pl.col("queries") == chosen.queries, pl.col("condition") == condition)
-        .select("prompt", "view", pl.col("head").fill_null(-1), *columns)
-        .collect()
+def _from_cell(run: Run, cells: CellReader, key: str, chosen: Heads) -> list[Numbers]:
+    """received, uniform, seen: (layers, heads, keys) of one prompt."""
+    layers, heads = _places(run, chosen)
+    group = run.study.measure.queries.index(chosen.queries)
+    view = cells.part(key, "view")[:]
+    whole = cells.part(key, "received")[:]
+    made = [whole[np.ix_(layers, heads)][:, :, group].astype(np.float64)]
+    for name in ("uniform", "seen") if chosen.outlook or chosen.over == "visible" else ():
+        held = cells.part(key, name)[:][view[layers]]  # (layers, heads or 1, groups, keys)
+        part = held[:, heads] if held.shape[1] > 1 else np.repeat(held, len(heads), 1)
+        made.append(part[:, :, group].astype(np.float64))
+    return made
+
+
+def _from_tables(run: Run, chosen: Heads, condition: str, prompt: int) -> list[Numbers]:
+    """The same, where cells are not at hand."""
+    columns = ["queries", "layer", "head", "view", "received"]
+    rows = run.rows("received", chosen.model, condition, columns, prompt).filter(
+        pl.col("queries") == chosen.queries,
+        pl.col("layer").is_in(list(chosen.layers)),
+        pl.col("head").is_in(list(chosen.heads)),
     )
-    keys = list(zip(rows["prompt"], rows["view"], rows["head"], strict=True))
-    return {
-        name: {key: each.to_numpy().astype(np.float64) for key, each in zip(keys, rows[name], strict=True)}
-        for name in columns
+    views = run.rows("views", chosen.model, condition, ["queries", "view", "head", "uniform", "seen"], prompt)
+    known = {
+        (view, head): (uniform.to_numpy(), seen.to_numpy())
+        for view, head, uniform, seen in _rows(
+            views.filter(pl.col("queries") == chosen.queries)
+            .with_columns(pl.col("head").fill_null(-1))
+            .select("view", "head", "uniform", "seen")
+        )
     }
-
-
-def _tokens(run: Run, model: str, condition: str) -> dict[int, tuple[NDArray[np.int64], NDArray[np.bool_]]]:
-    rows = (
-        run.table("tokens")
-        .filter(pl.col("model") == model, pl.col("condition") == condition)
-        .group_by("prompt", maintain_order=True)
-        .agg(pl.col("base_position").fill_null(-1).cast(pl.Int64), inserted=pl.col("segment") == "inserted")
-        .collect()
-    )
-    return {prompt: (base.to_numpy(), inserted.to_numpy()) for prompt, base, inserted in _rows(rows)}
+    keys = len(rows["received"][0])
+    made = np.full((3, len(chosen.layers), len(chosen.heads), keys), np.nan)
+    for layer, head, view, received in _rows(rows.select("layer", "head", "view", "received")):
+        at = chosen.layers.index(layer), chosen.heads.index(head)
+        made[:, *at] = received.to_numpy(), *known.get((view, head), known.get((view, -1), (np.nan, np.nan)))
+    return list(made)
 
 
 def _rows(frame: pl.DataFrame) -> Iterator[tuple[Any, ...]]:

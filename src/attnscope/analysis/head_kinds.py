@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from attnscope.analysis.gazes import Gaze, Heads, gazes
+from attnscope.analysis.kept import kept
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import mean_of_seen
 from attnscope.study.measures import SCORES, SINK, UNIFORM
@@ -37,11 +39,32 @@ class Scores:
     prompts: list[int]
     scores: dict[str, Numbers]
     chance: dict[str, Numbers]
-    """What a uniform gaze would score."""
+    """(layers, heads): what a uniform gaze would score on average."""
 
 
+@lru_cache(maxsize=8)
 def scores(run: Run, model: str, condition: str, queries: str) -> Scores:
     """Prompt by prompt; patterns are left out where they are neither measured nor told by `received`."""
+    question = ("scores", model, condition, queries)
+    held = kept(run, question, lambda: _as_frame(_scores(run, model, condition, queries)))
+    shape = (-1, len(run.layers(model)), len(run.heads(model)))
+    names = [name for name in held.columns if name in SCORES]
+    values = {name: held[name].to_numpy().reshape(shape) for name in names}
+    chance = {name: held[f"chance of {name}"].to_numpy().reshape(shape) for name in names}
+    prompts = held["prompt"].unique(maintain_order=True).to_list()
+    return Scores(prompts, values, {name: each[0] if len(each) else each.sum(0) for name, each in chance.items()})
+
+
+def _as_frame(found: Scores) -> pl.DataFrame:
+    """A row a prompt, layer and head."""
+    prompts = len(found.prompts)
+    each = next(iter(found.scores.values())).size // max(1, prompts) if found.scores else 0
+    chance = {f"chance of {name}": np.tile(values.ravel(), prompts) for name, values in found.chance.items()}
+    columns = {name: values.ravel() for name, values in found.scores.items()} | chance
+    return pl.DataFrame({"prompt": np.repeat(np.asarray(found.prompts, dtype=np.int64), each), **columns})
+
+
+def _scores(run: Run, model: str, condition: str, queries: str) -> Scores:
     chosen = Heads(model, queries, run.layers(model), run.heads(model), over="all", outlook=True)
     prompts: list[int] = []
     found: dict[str, list[Numbers]] = {}
@@ -53,20 +76,20 @@ def scores(run: Run, model: str, condition: str, queries: str) -> Scores:
         for name, score, expected in _of_prompt(gaze, measured, ids):
             found.setdefault(name, []).append(score)
             chance.setdefault(name, []).append(expected)
-    return Scores(prompts, *({name: np.stack(each) for name, each in held.items()} for held in (found, chance)))
+    means = {name: mean_of_seen(np.stack(each), 0) for name, each in chance.items()}
+    return Scores(prompts, {name: np.stack(each) for name, each in found.items()}, means)
 
 
 def head_kinds(run: Run, model: str, condition: str, queries: str) -> pl.DataFrame:
     """layer, head, kind, n, and every score that is known; one row a head."""
     held = scores(run, model, condition, queries)
     means = {name: mean_of_seen(values, 0) for name, values in held.scores.items()}
-    chance = {name: mean_of_seen(values, 0) for name, values in held.chance.items()}
     layers, heads = np.meshgrid(run.layers(model), run.heads(model), indexing="ij")
     made = pl.DataFrame(
         {
             "layer": layers.ravel().astype(np.int64),
             "head": heads.ravel().astype(np.int64),
-            "kind": _kinds(means, chance).ravel().tolist(),
+            "kind": _kinds(means, held.chance).ravel().tolist(),
             **{name: means[name].ravel() if name in means else [None] * layers.size for name in SCORES},
         },
         schema_overrides={"kind": pl.String, **dict.fromkeys(SCORES, pl.Float64)},
@@ -118,19 +141,15 @@ def _measured_patterns(run: Run, model: str, condition: str, queries: str) -> di
     """By prompt: (layers, heads, patterns, 3); None if the study didn't measure them."""
     if not run.study.measure.patterns:
         return None
-    here = (pl.col("model") == model) & (pl.col("condition") == condition) & (pl.col("queries") == queries)
-    held = run.table("patterns").filter(here).collect().partition_by("prompt", as_dict=True, maintain_order=True)
+    wanted = ["prompt", "queries", "attention", "expected", "queries_with"]
+    rows = run.rows("patterns", model, condition, wanted).filter(pl.col("queries") == queries)
+    held = rows.partition_by("prompt", as_dict=True, maintain_order=True)
     shape = (len(run.layers(model)), len(run.heads(model)), len(PATTERNS), 3)
     columns = ("attention", "expected", "queries_with")
     return {int(key[0]): part.select(columns).to_numpy().reshape(shape) for key, part in held.items()}
 
 
 def _ids(run: Run, model: str, condition: str) -> dict[int, list[int]]:
-    rows = (
-        run.table("tokens")
-        .filter(pl.col("model") == model, pl.col("condition") == condition)
-        .group_by("prompt", maintain_order=True)
-        .agg(pl.col("token_id"))
-        .collect()
-    )
+    rows = run.rows("tokens", model, condition, ["prompt", "token_id"])
+    rows = rows.group_by("prompt", maintain_order=True).agg(pl.col("token_id"))
     return {row["prompt"]: row["token_id"] for row in rows.iter_rows(named=True)}

@@ -17,6 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from attnscope.analysis.gazes import Gaze, Heads, paired
+from attnscope.analysis.kept import kept
 from attnscope.analysis.run import Run
 from attnscope.study.classes import OTHER, membership
 from attnscope.study.segments import INSERTED, Span
@@ -46,14 +47,25 @@ class Insertion:
 @lru_cache(maxsize=16)
 def insertion(run: Run, model: str, base: str, condition: str, queries: str) -> Insertion:
     """Every head of a model, prompt by prompt."""
+    question = ("insertion", model, base, condition, queries)
+    held = kept(run, question, lambda: _insertion(run, model, base, condition, queries))
+    shape = (-1, len(run.layers(model)), len(run.heads(model)))
+    numbers = [held[name].to_numpy().reshape(shape) for name in _COLUMNS]
+    return Insertion(held["prompt"].unique(maintain_order=True).to_list(), *numbers)
+
+
+_COLUMNS = ("had", "has", "moved", "taken")
+
+
+def _insertion(run: Run, model: str, base: str, condition: str, queries: str) -> pl.DataFrame:
     chosen = Heads(model, queries, run.layers(model), run.heads(model), over="all")
     prompts, found = [], []
     for one, two in paired(run, chosen, base, condition):
         prompts.append(one.prompt)
         found.append(_split(one, two))
-    shape = (0, len(chosen.layers), len(chosen.heads))
-    numbers = [np.stack(each) for each in zip(*found, strict=True)] if found else [np.zeros(shape)] * 4
-    return Insertion(prompts, *numbers)
+    numbers = [np.stack(each).ravel() for each in zip(*found, strict=True)] if found else [np.zeros(0)] * 4
+    rows = np.repeat(np.asarray(prompts, dtype=np.int64), len(chosen.layers) * len(chosen.heads))
+    return pl.DataFrame({"prompt": rows, **dict(zip(_COLUMNS, numbers, strict=True))})
 
 
 def _split(one: Gaze, two: Gaze) -> tuple[Numbers, Numbers, Numbers, Numbers]:
@@ -71,14 +83,14 @@ def _split(one: Gaze, two: Gaze) -> tuple[Numbers, Numbers, Numbers, Numbers]:
 @lru_cache(maxsize=16)
 def untouched_classes(run: Run, model: str, condition: str) -> list[str]:
     """Classes that no inserted token belongs to: what they lose or gain is a matter of shared tokens alone."""
-    here = (pl.col("model") == model) & (pl.col("condition") == condition)
-    tokens = run.table("tokens").filter(here).collect().partition_by("prompt", as_dict=True)
+    columns = ["position", "token_id", "text", "start", "end", "special"]
+    rows = run.rows("tokens", model, condition, ["prompt", "segment", *columns])
+    tokens = rows.partition_by("prompt", as_dict=True)
     names = [*run.study.rules, OTHER]
     touched = np.zeros(len(names), dtype=bool)
-    for row in run.table("prompts").filter(here).select("prompt", "text", "spans").collect().iter_rows(named=True):
+    for row in run.rows("prompts", model, condition, ["prompt", "text", "spans"]).iter_rows(named=True):
         held = tokens[row["prompt"],]
-        columns = held.select("position", "token_id", "text", "start", "end", "special").iter_rows()
-        made = [Token(*each) for each in columns]
+        made = [Token(*each) for each in held.select(columns).iter_rows()]
         shares = membership(run.study.rules, row["text"], made, [Span(**span) for span in row["spans"]])
         touched |= shares[:, (held["segment"] == INSERTED).to_numpy()].any(1)
     return [name for name, is_touched in zip(names, touched, strict=True) if not is_touched]

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from scipy import sparse
 
 from attnscope.analysis.effects import effects
-from attnscope.analysis.gazes import Gaze, Heads, gazes
+from attnscope.analysis.gazes import Heads, Tokens, head_along, tokens_of
+from attnscope.analysis.profiles import shown
 from attnscope.analysis.run import Run
-from attnscope.analysis.spread import Running, mean_of_seen
+from attnscope.analysis.spread import half_width, mean_of_seen
 from attnscope.errors import AttnscopeError
-from attnscope.study.alignment import Places, carry_over
+from attnscope.study.alignment import carry_over
 from attnscope.study.segments import Span, Text
 
-REACHED = 0.5  # of the prompts must be so long for a position to be shown
+Numbers = NDArray[np.float64]
+Place = tuple[str, str]
+"""A model's label and a condition's name."""
 
 
 @dataclass(frozen=True)
@@ -29,27 +34,9 @@ class Line:
     heads: Heads
     condition: str
 
-
-@dataclass(frozen=True)
-class Profile:
-    """Means over prompts of some heads along the prompt: (layers, heads, positions)."""
-
-    mean: NDArray[np.float64]
-    half: NDArray[np.float64]
-    """Half the interval of the mean."""
-    n: NDArray[np.int64]
-    """(positions,): how many prompts have the position."""
-    inserted: NDArray[np.float64]
-    """(positions,): the share of them that have an inserted token there."""
-    within: NDArray[np.float64]
-    """(layers, heads): what an inserted token receives, mean within prompts, then over them; NaN if none is."""
-    without: NDArray[np.float64]
-    """(layers, heads): what another token receives, likewise."""
-
     @property
-    def shown(self) -> NDArray[np.int64]:
-        """Positions that enough prompts have."""
-        return np.flatnonzero((self.n > 0) & (self.n >= REACHED * self.n.max(initial=0)))
+    def place(self) -> Place:
+        return self.heads.model, self.condition
 
 
 def along_prompt(run: Run, lines: Sequence[Line], *, shared: bool) -> pl.DataFrame:
@@ -57,27 +44,32 @@ def along_prompt(run: Run, lines: Sequence[Line], *, shared: bool) -> pl.DataFra
 
     shared: only tokens that all lines have, by the first line's place in its base prompt; else the whole sequence.
     """
+    values = [head_along(run, line.heads, line.condition) for line in lines]
     if shared:
-        profiles, apart = _shared_profiles(run, lines)
+        axis = shared_tokens(run, tuple(line.place for line in lines))
+        placed = axis.placed(values)
+        found = [_Found(each) for each in placed]
     else:
-        profiles, apart = [profile_of(run, line) for line in lines], []
+        placed = []
+        found = [_whole(tokens_of(run, *line.place), each) for line, each in zip(lines, values, strict=True)]
     floats = pl.col("attention", "low", "high", "inserted", "within", "without", *_DIFFERENCE)
     parts = []
-    for number, (line, profile) in enumerate(zip(lines, profiles, strict=True)):
-        places = profile.shown
-        against = _against(apart[number - 1][:, places], run.study.seed) if number and apart else {}
-        mean, half = profile.mean[0, 0, places], profile.half[0, 0, places]
+    for number, (line, each) in enumerate(zip(lines, found, strict=True)):
+        places = shown(each.n)
+        apart = (placed[number] - placed[0])[:, places] if number and shared else np.zeros((0, len(places)))
+        against = _against(apart, run.study.seed) if len(apart) else {}
+        mean, half = each.mean[places], each.half[places]
         part = pl.DataFrame(
             {
                 "position": places,
                 "attention": mean,
                 "low": mean - half,
                 "high": mean + half,
-                "n": profile.n[places],
-                "inserted": profile.inserted[places],
+                "n": each.n[places],
+                "inserted": each.inserted[places],
                 **(against or {name: np.full(len(places), np.nan) for name in _DIFFERENCE}),
             }
-        ).with_columns(within=pl.lit(profile.within[0, 0]), without=pl.lit(profile.without[0, 0]))
+        ).with_columns(within=pl.lit(each.within), without=pl.lit(each.without))
         first = pl.lit(lines[0].series if against else None, dtype=pl.String).alias("against")
         parts.append(part.select(pl.lit(line.series).alias("series"), "position", "n", first, floats.fill_nan(None)))
     made = pl.concat(parts)
@@ -94,150 +86,132 @@ def along_prompt(run: Run, lines: Sequence[Line], *, shared: bool) -> pl.DataFra
 _DIFFERENCE = ("difference", "difference_low", "difference_high", "q")
 
 
-def _against(apart: NDArray[np.float64], seed: int) -> dict[str, NDArray[np.float64]]:
+def _against(apart: Numbers, seed: int) -> dict[str, Numbers]:
     """Of a line less the first one within prompts, (prompts, positions)."""
     found = effects(apart, seed)
     return dict(zip(_DIFFERENCE, (found.mean, found.low, found.high, found.q), strict=True))
 
 
-def profile_of(run: Run, line: Line) -> Profile:
-    """A line's heads on the prompt's own positions, averaged over prompts."""
-    running, inserted, within, without = (Running() for _ in range(4))
-    for gaze in gazes(run, line.heads, line.condition):
-        running.add(gaze.attention)
-        inserted.add(gaze.inserted.astype(np.float64))
-        if gaze.inserted.any():
-            within.add(mean_of_seen(gaze.attention[..., gaze.inserted], -1)[..., None])
-            without.add(mean_of_seen(gaze.attention[..., ~gaze.inserted], -1)[..., None])
-    return _profile(running, inserted.mean, within, without)
+class _Found:
+    """A line from what each prompt has at each position: (prompts, positions); NaN where there is nothing."""
+
+    def __init__(self, values: Numbers, inserted: Numbers | None = None) -> None:
+        known = ~np.isnan(values)
+        self.n = known.sum(0).astype(np.int64)
+        self.mean = mean_of_seen(values, 0)
+        squares = np.where(known, (values - self.mean) ** 2, 0).sum(0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            self.half = half_width(self.n.astype(np.float64)) * np.sqrt(squares / (self.n - 1))
+        self.inserted = np.zeros(len(self.n))
+        self.within = self.without = np.nan
+        """What an inserted token receives, and another one: mean within prompts, then over those that have some."""
+        if inserted is not None:
+            self.inserted = np.nan_to_num(mean_of_seen(inserted, 0))
+            some = (inserted == 1).any(1)
+            if some.any():
+                parts = (np.where(inserted[some] == each, values[some], np.nan) for each in (1, 0))
+                self.within, self.without = (float(mean_of_seen(mean_of_seen(part, 1), 0)) for part in parts)
 
 
-def _shared_profiles(run: Run, lines: Sequence[Line]) -> tuple[list[Profile], list[NDArray[np.float64]]]:
-    """The lines, and for each but the first its differences to that one by prompt, (prompts, positions).
+def _whole(tokens: Tokens, values: Numbers) -> _Found:
+    """On the prompts' own positions."""
+    shape = (len(tokens.prompts), int(tokens.lengths.max(initial=0)))
+    placed, inserted = np.full(shape, np.nan), np.full(shape, np.nan)
+    at = tokens.rows, tokens.positions
+    placed[at], inserted[at] = values, tokens.inserted
+    return _Found(placed, inserted)
+
+
+@lru_cache(maxsize=8)
+def shared_tokens(run: Run, places: tuple[Place, ...]) -> SharedTokens:
+    return SharedTokens(run, places)
+
+
+class SharedTokens:
+    """The tokens that several lines share, prompt by prompt: places in the base prompt of the first line's model.
 
     Within a prompt, a token counts for all lines or for none: one that some line's queries can't see for none.
     """
-    axis = _Axis(run, lines)
-    running = [Running() for _ in lines]
-    apart: list[list[NDArray[np.float64]]] = [[] for _ in lines[1:]]
-    for together in _together(run, lines):
-        placed = [axis.placed(line, gaze) for line, gaze in zip(lines, together, strict=True)]
-        known = [each for each in placed if each is not None]
-        if len(known) < len(lines):
-            continue
-        unseen = np.any([np.isnan(each).any((0, 1)) for each in known], axis=0)
-        for each, values in zip(running, known, strict=True):
-            each.add(np.where(unseen, np.nan, values))
-        for rows, values in zip(apart, known[1:], strict=True):
-            rows.append(np.where(unseen, np.nan, values - known[0])[0, 0])
-    profiles = [_profile(each, np.zeros(each.n.shape[-1])) for each in running]
-    return profiles, [_stacked(rows) for rows in apart]
 
+    def __init__(self, run: Run, places: Sequence[Place]) -> None:
+        self._places = list(places)
+        self._tokens = {place: tokens_of(run, *place) for place in self._places}
+        first = self._tokens[self._places[0]]
+        prompts = first.prompts
+        for held in self._tokens.values():
+            prompts = np.intersect1d(prompts, held.prompts)
+        self._carried = {
+            place: _carry_over(run, place, self._places[0]) for place in self._tokens if place[0] != self._places[0][0]
+        }
+        self._at: dict[Place, tuple[Any, Any, Any]] = {}
+        width = int(first.base.max(initial=-1)) + 1
+        self.common = np.ones((len(prompts), width), dtype=bool)
+        """(prompts, places): the tokens that all lines have."""
+        for place, tokens in self._tokens.items():
+            held, covered = tokens, np.ones(len(tokens.base), dtype=bool)
+            if place in self._carried:
+                held, covered = first, self._carried[place].covered
+            row = np.searchsorted(prompts, held.prompts)
+            known = np.isin(held.prompts, prompts)[held.rows] & (held.base >= 0) & (held.base < width) & covered
+            self._at[place] = known, row[held.rows[known]], held.base[known]
+            mine = np.zeros(self.common.shape, dtype=bool)
+            mine[self._at[place][1:]] = True
+            self.common &= mine
 
-def _stacked(rows: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Rows of different lengths as one array, NaN beyond their ends."""
-    made = np.full((len(rows), max((len(row) for row in rows), default=0)), np.nan)
-    for place, row in enumerate(rows):
-        made[place, : len(row)] = row
-    return made
-
-
-def _together(run: Run, lines: Sequence[Line]) -> Iterator[list[Gaze]]:
-    """The gazes of all lines, prompt by prompt, for the prompts that all of them have."""
-    sources = [gazes(run, line.heads, line.condition) for line in lines]
-    now = [next(source, None) for source in sources]
-    while all(gaze is not None for gaze in now):
-        held = [gaze for gaze in now if gaze is not None]
-        last = max(gaze.prompt for gaze in held)
-        if all(gaze.prompt == last for gaze in held):
-            yield held
-            now = [next(source, None) for source in sources]
-        else:
-            now = [
-                next(source, None) if gaze.prompt < last else gaze for source, gaze in zip(sources, held, strict=True)
-            ]
-
-
-def _profile(
-    running: Running, inserted: NDArray[np.float64], within: Running | None = None, without: Running | None = None
-) -> Profile:
-    if running.n.ndim < 3:  # no prompt at all
-        empty, unknown = np.zeros((1, 1, 0)), np.full((1, 1), np.nan)
-        return Profile(empty, empty, np.zeros(0, dtype=np.int64), np.zeros(0), unknown, unknown)
-    unknown = np.full(running.n.shape[:2], np.nan)
-    means = [unknown if each is None or each.n.ndim < 3 else each.mean[..., 0] for each in (within, without)]
-    return Profile(running.mean, running.half, running.n.max((0, 1)).astype(np.int64), inserted, *means)
-
-
-class _Axis:
-    """The tokens that several lines share, prompt by prompt: places in the base prompt of the first line's model."""
-
-    def __init__(self, run: Run, lines: Sequence[Line]) -> None:
-        self.first = lines[0]
-        self._cells = {(line.heads.model, line.condition): _cells(run, line) for line in lines}
-        self._places: dict[tuple[str, str, int], Any] = {}
-        self._common: dict[int, NDArray[np.int64]] = {}
-        first = self._cells[self.first.heads.model, self.first.condition]
-        for prompt, cell in first.items():
-            common = set(cell.base[cell.base >= 0].tolist())
-            for (model, condition), cells in self._cells.items():
-                common &= self._held(model, condition, prompt, cell, cells.get(prompt))
-            if common:
-                self._common[prompt] = np.array(sorted(common))
-
-    def placed(self, line: Line, gaze: Gaze) -> NDArray[np.float64] | None:
-        """A gaze's numbers at the shared places, NaN elsewhere; None if the prompt shares none."""
-        common = self._common.get(gaze.prompt)
-        if common is None:
-            return None
-        model, cells = line.heads.model, self._cells[line.heads.model, line.condition]
-        values, base = gaze.attention, cells[gaze.prompt].base
-        if model != self.first.heads.model:
-            matrix = self._places[model, line.condition, gaze.prompt]
-            unseen = np.isnan(values)
-            lost = (unseen.reshape(-1, unseen.shape[-1]).astype(float) @ matrix).reshape(*values.shape[:2], -1) > 0
-            values = (np.nan_to_num(values).reshape(-1, values.shape[-1]) @ matrix).reshape(*values.shape[:2], -1)
-            values[lost] = np.nan
-            base = self._cells[self.first.heads.model, self.first.condition][gaze.prompt].base
-        placed = np.full((*values.shape[:2], common[-1] + 1), np.nan)
-        mine = np.isin(base, common)
-        placed[..., base[mine]] = values[..., mine]
-        return placed
-
-    def _held(self, model: str, condition: str, prompt: int, first: _Cell, cell: _Cell | None) -> set[int]:
-        """The first line's base places that a cell has too."""
-        if cell is None:
-            return set()
-        if model == self.first.heads.model:
-            return set(cell.base.tolist())
-        matrix, covered = carry_over(cell.places, cell.text, first.places, first.text)
-        self._places[model, condition, prompt] = matrix
-        return set(first.base[covered].tolist())
+    def placed(self, values: Sequence[Numbers]) -> list[Numbers]:
+        """Each line's numbers, one a token of its prompts, at the shared places: (prompts, places), NaN elsewhere."""
+        made = []
+        for place, flat in zip(self._places, values, strict=True):
+            held = self._carried[place].over(flat) if place in self._carried else flat
+            known, row, column = self._at[place]
+            placed = np.full(self.common.shape, np.nan)
+            placed[row, column] = held[known]
+            made.append(placed)
+        seen = self.common & ~np.any(np.isnan(made), axis=0)
+        return [np.where(seen, each, np.nan) for each in made]
 
 
 @dataclass(frozen=True)
-class _Cell:
-    """The tokens of one prompt as one model got it under one condition."""
+class _Carried:
+    """Values of one model's tokens carried over to another's by their characters, all prompts at once."""
 
-    text: Text
-    places: Places
-    base: NDArray[np.int64]
+    matrix: Any
+    covered: NDArray[np.bool_]
+    """For each of the other's tokens whether all its characters are known."""
 
-
-def _cells(run: Run, line: Line) -> Mapping[int, _Cell]:
-    here = (pl.col("model") == line.heads.model) & (pl.col("condition") == line.condition)
-    texts = run.table("prompts").filter(here).select("prompt", "text", "spans").collect()
-    tokens = (
-        run.table("tokens")
-        .filter(here)
-        .select("prompt", "start", "end", pl.col("base_position").fill_null(-1))
-        .collect()
-        .partition_by("prompt", as_dict=True)
-    )
-    return {row["prompt"]: _cell(row, tokens[row["prompt"],]) for row in texts.iter_rows(named=True)}
+    def over(self, values: Numbers) -> Numbers:
+        found: Numbers = np.nan_to_num(values) @ self.matrix
+        lost = np.isnan(values).astype(np.float64) @ self.matrix > 0
+        return np.where(lost, np.nan, found)
 
 
-def _cell(row: Mapping[str, Any], tokens: pl.DataFrame) -> _Cell:
-    places = tokens.select("start", "end").to_numpy().astype(np.int64)
-    text = Text(row["text"], tuple(Span(**span) for span in row["spans"]))
-    return _Cell(text, places, tokens["base_position"].to_numpy().astype(np.int64))
+def _carry_over(run: Run, place: Place, first: Place) -> _Carried:
+    mine, theirs = _cells(run, *place), _cells(run, *first)
+    tokens, others = tokens_of(run, *place), tokens_of(run, *first)
+    starts = dict(zip(tokens.prompts.tolist(), tokens.starts.tolist(), strict=True))
+    covered = np.zeros(len(others.base), dtype=np.bool_)
+    shares, rows, columns = [np.zeros(0)], [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+    for prompt, start, end in zip(others.prompts.tolist(), others.starts, others.ends, strict=True):
+        if prompt in mine:
+            matrix, covered[start:end] = carry_over(*reversed(mine[prompt]), *reversed(theirs[prompt]))
+            held = matrix.tocoo()
+            shares.append(held.data)
+            rows.append(held.coords[0] + starts[prompt])
+            columns.append(held.coords[1] + start)
+    at = np.concatenate(rows), np.concatenate(columns)
+    shape = (len(tokens.base), len(others.base))
+    return _Carried(sparse.csr_array((np.concatenate(shares), at), shape=shape), covered)
+
+
+def _cells(run: Run, model: str, condition: str) -> Mapping[int, tuple[Text, Any]]:
+    """By prompt, in order: the text and where its tokens are in it."""
+    texts = run.rows("prompts", model, condition, ["prompt", "text", "spans"]).sort("prompt")
+    rows = run.rows("tokens", model, condition, ["prompt", "start", "end"])
+    tokens = rows.partition_by("prompt", as_dict=True, maintain_order=True)
+    return {
+        row["prompt"]: (
+            Text(row["text"], tuple(Span(**span) for span in row["spans"])),
+            tokens[row["prompt"],].select("start", "end").to_numpy().astype(np.int64),
+        )
+        for row in texts.iter_rows(named=True)
+    }

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
-from scipy.stats import binomtest
 
 from attnscope.analysis.arms import Arm, base_condition, masses
 from attnscope.study.parts import layer_at
@@ -40,6 +38,8 @@ def matched(one: Arm, two: Arm) -> Matching:
     """The heads of two arms."""
     if _shape(one) == _shape(two) and weights_of(one) & weights_of(two):
         return _by_number(one)  # the same model, or one with an adapter on it
+    from scipy.optimize import linear_sum_assignment
+
     first, second = _profiles(one, two), _profiles(two, one)
     if _shape(one) == _shape(two) and _alike(first, second):
         return _by_number(one)
@@ -77,6 +77,8 @@ def _opposite(one: Arm, two: Arm, place: int) -> int:
 
 def _alike(first: Numbers, second: Numbers) -> bool:
     """Whether most heads have the other model's head of their number as the nearest in its layer; ties count."""
+    from scipy.stats import binomtest  # takes a second to load, so not before it is needed
+
     layers, heads = first.shape[:2]
     apart = np.abs(first[:, :, None] - second[:, None]).sum(-1)  # (layers, heads, heads)
     own = int((np.diagonal(apart, axis1=1, axis2=2) <= apart.min(2)).sum())

@@ -82,13 +82,8 @@ def _of_classes(arm: Arm, queries: str, names: Sequence[str], *, enrichment: boo
 
 
 def _entropy(arm: Arm, queries: str) -> Measured:
-    held = (
-        arm.run.table("received")
-        .filter(pl.col("model") == arm.model, pl.col("condition") == arm.condition, pl.col("queries") == queries)
-        .select("prompt", "entropy")
-        .collect()
-        .sort("prompt", maintain_order=True)
-    )
+    held = arm.run.rows("received", arm.model, arm.condition, ["prompt", "queries", "entropy"])
+    held = held.filter(pl.col("queries") == queries).sort("prompt", maintain_order=True)
     prompts = held["prompt"].unique(maintain_order=True).to_numpy().astype(np.int64)
     shape = (len(prompts), len(arm.run.layers(arm.model)), len(arm.run.heads(arm.model)))
     return Measured(prompts, held["entropy"].to_numpy().astype(np.float64).reshape(shape))

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
-from scipy import stats
 
 from attnscope.analysis.gazes import Heads, paired
+from attnscope.analysis.kept import kept
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import mean_of_seen
 
@@ -47,11 +49,13 @@ class Ranking:
 
 def ranking(values: NDArray[np.float64], layers: Sequence[int], heads: Sequence[int], seed: int = 0) -> Ranking:
     """Of an effect by prompt, (prompts, layers, heads), larger first."""
+    from scipy.stats import rankdata  # takes a second to load, so not before it is needed
+
     if not len(values):
         return Ranking({}, {}, None)
     effect = np.nan_to_num(mean_of_seen(values, 0))
     places = [(layer, head) for layer in layers for head in heads]
-    ranks = stats.rankdata(-effect.ravel(), method="min").astype(int)
+    ranks = rankdata(-effect.ravel(), method="min").astype(int)
     return Ranking(
         dict(zip(places, effect.ravel().tolist(), strict=True)),
         {place: int(rank) for place, rank, has in zip(places, ranks, effect.ravel() != 0, strict=True) if has},
@@ -64,6 +68,8 @@ def reliability(values: NDArray[np.float64], seed: int) -> float | None:
 
     By size alone, heads without any effect would have a reliable order too: that of how much they vary.
     """
+    from scipy.stats import rankdata
+
     values = values[:, ~np.isnan(values).any(0)]
     prompts, heads = values.shape
     if prompts < FEWEST or heads < 3 or not np.ptp(values.mean(0)):
@@ -74,7 +80,7 @@ def reliability(values: NDArray[np.float64], seed: int) -> float | None:
         order = chance.permutation(prompts)
         for half, some in enumerate((order[: prompts // 2], order[prompts // 2 :])):
             halves[half, split, some] = 1 / len(some)
-    first, second = (stats.rankdata(each @ values, axis=1) for each in halves)
+    first, second = (rankdata(each @ values, axis=1) for each in halves)
     first, second = (each - each.mean(1, keepdims=True) for each in (first, second))
     lengths = np.sqrt((first**2).sum(1) * (second**2).sum(1))
     both = np.divide((first * second).sum(1), lengths, out=np.zeros(SPLITS), where=lengths > 0)
@@ -82,13 +88,22 @@ def reliability(values: NDArray[np.float64], seed: int) -> float | None:
     return 2 * middle / (1 + middle)
 
 
-def distances(run: Run, chosen: Heads, one: str, two: str) -> NDArray[np.float64]:
-    """(prompts, layers, heads): the mean distance between two conditions over the tokens they share."""
-    found = list(_distances(run, chosen, one, two))
-    return np.stack(found) if found else np.zeros((0, len(chosen.layers), len(chosen.heads)))
+@lru_cache(maxsize=16)
+def ranked_by_distance(run: Run, model: str, queries: str, over: str, one: str, two: str) -> Ranking:
+    """Of a model's heads by how far they look at the same tokens otherwise under two conditions."""
+    every = Heads(model, queries, run.layers(model), run.heads(model), over)
+
+    def found() -> pl.DataFrame:
+        apart = [each.ravel() for each in _distances(run, every, one, two)]
+        return pl.DataFrame({"distance": np.concatenate([np.zeros(0), *apart])})
+
+    held = kept(run, ("distances", model, queries, over, one, two), found)["distance"].to_numpy()
+    values = held.reshape(-1, len(every.layers), len(every.heads))
+    return ranking(values, every.layers, every.heads, run.study.seed)
 
 
 def _distances(run: Run, chosen: Heads, one: str, two: str) -> Iterator[NDArray[np.float64]]:
+    """(layers, heads) of each prompt: the mean distance between two conditions over the tokens they share."""
     for first, second in paired(run, chosen, one, two):
         shared, mine, others = np.intersect1d(first.base, second.base, return_indices=True)
         known = shared >= 0

@@ -1,28 +1,45 @@
-"""A finished run, opened for questions. Reads its files alone: no model, no torch."""
+"""A run, opened for questions. Reads its files alone: no model, no torch."""
 
 from __future__ import annotations
 
 import json
-from functools import cached_property
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from attnscope.errors import AttnscopeError
+from attnscope.runs.marks import mark_of
+from attnscope.runs.shards import CellReader
 from attnscope.study.classes import OTHER
 from attnscope.study.parts import Study
 
 if TYPE_CHECKING:
     from attnscope.analysis.comparisons import Compared
 
+FINISHED = "finished"
+TABLES = ("prompts", "tokens", "received", "views", "patterns", "mass")
+_NAMES = ("model", "condition", "queries", "token_class", "segment")
+
+
+class ChangedError(AttnscopeError):
+    """The run's tables were written anew since it was opened: open it again."""
+
 
 class Run:
-    """`run.table("mass")` and the like are lazy: only what is asked for is read."""
+    """`run.table("mass")` and the like are lazy: only what is asked for is read.
 
-    def __init__(self, path: Path | str) -> None:
+    unfinished: open it even if it is still being measured, or was stopped; it then holds what is in its tables so far.
+    """
+
+    def __init__(self, path: Path | str, *, unfinished: bool = False) -> None:
         self.path = Path(path)
         manifest = self.path / "manifest.json"
         if not manifest.is_file():
@@ -36,6 +53,7 @@ class Run:
             self.manifest: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))
             self.study = Study.model_validate(self.manifest["study"])
             self.manifest["versions"]["attnscope"]
+            self.status: str = self.manifest["status"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise AttnscopeError(
                 f"this run's manifest can't be read ({type(error).__name__})",
@@ -43,37 +61,106 @@ class Run:
                 allowed="a manifest that this version of attnscope wrote",
                 todo="run the study again into another folder",
             ) from error
-        if self.manifest["status"] != "finished":
+        if self.status != FINISHED and not unfinished:
             raise AttnscopeError(
-                f"this run is not finished: it is {self.manifest['status']}",
+                f"this run is not finished: it is {self.status}",
                 where=str(path),
                 allowed="finished runs",
                 todo="give the same 'attnscope run' again; it goes on where it was",
             )
+        self.mark = self._mark()
+        self.keeping: set[str] | None = None
+        """Names of what is kept of it (see `analysis.kept`), while that is being written."""
+
+    def _mark(self) -> str | None:
+        """Of its tables. Those of an unfinished run may be of an older study, or not there yet."""
+        prompts = self.path / "prompts.parquet"
+        mark = mark_of(prompts) if prompts.is_file() else None
+        if self.status != FINISHED and (mark is None or mark != self.manifest.get("tables")):
+            raise AttnscopeError(
+                f"nothing of this run can be shown yet: it is {self.status}",
+                where=str(self.path),
+                allowed="runs of which some prompts are in the tables",
+                todo="wait a little, or give the same 'attnscope run' again if it was stopped",
+            )
+        return mark
 
     def table(self, name: str) -> pl.LazyFrame:
         """prompts, tokens, received, views or mass; see docs/run.md for their columns."""
-        names = ("model", "condition", "queries", "token_class", "segment")
-        if not (self.path / f"{name}.parquet").is_file():
+        frame = pl.scan_parquet(self._file(name))
+        held = frame.collect_schema().names()
+        return frame.with_columns(pl.col(column).cast(pl.String) for column in _NAMES if column in held)
+
+    def rows(
+        self, name: str, model: str, condition: str, columns: Sequence[str], prompt: int | None = None
+    ) -> pl.DataFrame:
+        """Columns of a table, of one model under one condition (and of one prompt); reads no more than it must."""
+        keys = {"model": model, "condition": condition} | ({} if prompt is None else {"prompt": prompt})
+        path, wanted = self._file(name), tuple(dict.fromkeys([*keys, *columns]))
+        with pq.ParquetFile(path, pre_buffer=False) as file:
+            groups = tuple(group for group in range(file.num_row_groups) if _may_hold(file, group, keys))
+        if prompt is None:
+            held = _row_groups(path, groups, wanted)
+        else:  # the next prompt asked for is likely among these too
+            held = _held_row_groups(path, path.stat().st_mtime_ns, groups, wanted)
+        here = pa.scalar(True)
+        for key, value in keys.items():
+            here = pc.and_(here, pc.equal(held[key].cast(pa.string()) if isinstance(value, str) else held[key], value))
+        found = pl.from_arrow(held.select(list(columns)).filter(here) if len(held) else held.select(list(columns)))
+        assert isinstance(found, pl.DataFrame)  # noqa: S101
+        return found.with_columns(pl.col(each).cast(pl.String) for each in _NAMES if each in columns)
+
+    def _file(self, name: str) -> Path:
+        path = self.path / f"{name}.parquet"
+        if not path.is_file():
             raise AttnscopeError(
                 f"the run has no table '{name}'",
                 where=str(self.path),
                 allowed="a run with all its tables",
                 todo="give the same 'attnscope run' again; it makes them from what was measured",
             )
-        frame = pl.scan_parquet(self.path / f"{name}.parquet")
-        held = frame.collect_schema().names()
-        return frame.with_columns(pl.col(column).cast(pl.String) for column in names if column in held)
+        mark = mark_of(path)
+        if mark is not None and mark != self.mark:
+            raise ChangedError(
+                "the run was written anew while it was read",
+                where=str(path),
+                allowed="tables that were written together",
+                todo="open the run again",
+            )
+        return path
+
+    @cached_property
+    def is_whole(self) -> bool:
+        """Whether its tables are as attnscope wrote them, together."""
+        return self.mark is not None and all(mark_of(self._file(name)) == self.mark for name in TABLES)
+
+    @cached_property
+    def cells(self) -> CellReader | None:
+        """What was measured, cell by cell; None if it is not all there, or if the table of it is not of these cells."""
+        if mark_of(self._file("received")) is None:
+            return None  # someone made the table anew
+        reader = CellReader(self.path)
+        return reader if all(key in reader for key in self._cells["cell"]) else None
+
+    @cached_property
+    def _cells(self) -> pl.DataFrame:
+        columns = ("model", "condition", "prompt", "cell", "tokens")
+        return self.table("prompts").select(*columns).collect()
+
+    def cells_of(self, model: str, condition: str) -> pl.DataFrame:
+        """prompt, cell, tokens: of one model under one condition."""
+        here = (pl.col("model") == model) & (pl.col("condition") == condition)
+        return self._cells.filter(here).select("prompt", "cell", "tokens")
 
     @cached_property
     def models(self) -> list[str]:
         """Labels of the models that have cells, in the study's order."""
-        held = set(self.table("prompts").select("model").unique().collect()["model"])
+        held = set(self._cells["model"])
         return [part.label for part in self.study.models if part.label in held]
 
     @cached_property
     def conditions(self) -> list[str]:
-        held = set(self.table("prompts").select("condition").unique().collect()["condition"])
+        held = set(self._cells["condition"])
         return [part.name for part in self.study.conditions if part.name in held]
 
     def compare(self, other: Run | None = None) -> list[Compared]:
@@ -94,7 +181,7 @@ class Run:
     @cached_property
     def _prompts(self) -> dict[tuple[str, str], set[int]]:
         found: dict[tuple[str, str], set[int]] = {}
-        for model, condition, prompt in self.table("prompts").select("model", "condition", "prompt").collect().rows():
+        for model, condition, prompt in self._cells.select("model", "condition", "prompt").rows():
             found.setdefault((model, condition), set()).add(prompt)
         return found
 
@@ -111,12 +198,6 @@ class Run:
     @property
     def classes(self) -> list[str]:
         return [*self.study.classes, OTHER]
-
-    @cached_property
-    def empty_classes(self) -> list[str]:
-        """Classes of which no query sees a token: the rule matches nothing there, or only what others claimed."""
-        held = self.table("mass").filter(pl.col("expected") > 0).select("token_class").unique().collect()
-        return [name for name in self.study.classes if name not in set(held["token_class"])]
 
     def layers(self, model: str) -> list[int]:
         found: list[int] = self.manifest["models"][model]["layers"]
@@ -135,3 +216,22 @@ class Run:
         """How many layers the model has, measured or not."""
         known = self.manifest["models"][model]
         return int(known.get("depth") or len(known["heads_by_layer"]))
+
+
+def _row_groups(path: Path, groups: tuple[int, ...], columns: tuple[str, ...]) -> pa.Table:
+    with pq.ParquetFile(path, pre_buffer=False) as file:
+        return file.read_row_groups(groups, columns=list(columns))
+
+
+@lru_cache(maxsize=4)
+def _held_row_groups(path: Path, modified: int, groups: tuple[int, ...], columns: tuple[str, ...]) -> pa.Table:
+    return _row_groups(path, groups, columns)
+
+
+def _may_hold(file: pq.ParquetFile, group: int, keys: dict[str, Any]) -> bool:
+    """Whether a row group may have rows with these values, as far as its statistics tell."""
+    for key, value in keys.items():
+        known = file.metadata.row_group(group).column(file.schema_arrow.get_field_index(key)).statistics
+        if known is not None and known.has_min_max and not known.min <= value <= known.max:
+            return False
+    return True

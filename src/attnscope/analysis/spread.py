@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import stdtrit
 
 CONFIDENCE = 0.95
 INTERVAL = "95 % interval of the mean over prompts (t)"
@@ -27,9 +27,7 @@ def half_width(n: NDArray[np.float64] | int) -> NDArray[np.float64]:
     """Of the interval of a mean over n, in standard deviations; NaN where there is one or none."""
     count = np.asarray(n, dtype=np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
-        found: NDArray[np.float64] = np.where(
-            count > 1, stats.t.ppf((1 + CONFIDENCE) / 2, count - 1) / count**0.5, np.nan
-        )
+        found: NDArray[np.float64] = np.where(count > 1, stdtrit(count - 1, (1 + CONFIDENCE) / 2) / count**0.5, np.nan)
     return found
 
 
@@ -39,40 +37,6 @@ def mean_of_seen(values: NDArray[np.float64], axis: int | tuple[int, ...]) -> ND
     total, count = np.where(seen, values, 0).sum(axis), seen.sum(axis)
     found: NDArray[np.float64] = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
     return found
-
-
-class Running:
-    """Means and deviations over prompts of arrays (..., positions), one prompt after the other (Welford's way)."""
-
-    def __init__(self) -> None:
-        self.n = self._mean = self._squares = np.zeros(0)
-
-    def add(self, values: NDArray[np.float64]) -> None:
-        """NaN: the prompt has no such position."""
-        if self.n.shape[:-1] != values.shape[:-1]:
-            self.n = self._mean = self._squares = np.zeros((*values.shape[:-1], 0))
-        more = values.shape[-1] - self.n.shape[-1]
-        if more > 0:
-            wider = [(0, 0)] * (values.ndim - 1) + [(0, more)]
-            self.n, self._mean, self._squares = (np.pad(each, wider) for each in (self.n, self._mean, self._squares))
-        there = ~np.isnan(values)
-        reach = np.s_[..., : values.shape[-1]]
-        self.n[reach] += there
-        away = np.where(there, values - self._mean[reach], 0)
-        self._mean[reach] += away / np.maximum(1, self.n[reach])
-        self._squares[reach] += away * np.where(there, values - self._mean[reach], 0)
-
-    @property
-    def mean(self) -> NDArray[np.float64]:
-        """NaN where no prompt has the position."""
-        return np.where(self.n > 0, self._mean, np.nan)
-
-    @property
-    def half(self) -> NDArray[np.float64]:
-        """Half the interval of each mean; NaN where one prompt or none is there."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            found: NDArray[np.float64] = half_width(self.n) * np.sqrt(self._squares / (self.n - 1))
-        return found
 
 
 def extent(values: pl.Series) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from attnscope.cli import audit, check, compare, figure, measure, models, run
+from attnscope.cli import audit, check, compare, figure, measure, models, run, serve
 from attnscope.errors import AttnscopeError
 
 UsageError: Any = typer.BadParameter.__base__  # typer has it, but under no public name of its own
@@ -30,6 +30,7 @@ app.command("tokens")(audit.tokens)
 app.command("report")(run.report)
 app.command("compare")(compare.compare)
 app.command("figure")(figure.figure)
+app.command("serve")(serve.serve)
 app.command("new")(run.new)
 
 

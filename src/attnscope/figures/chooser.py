@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from attnscope.analysis.gazes import Heads
-from attnscope.analysis.lines import Line, profile_of
+from attnscope.analysis.profiles import profile_of
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import mean_over_prompts
 from attnscope.figures import selection
@@ -95,7 +95,7 @@ def _lines(run: Run, profiles: dict[str, list[dict[str, object]]]) -> alt.VConca
         rows: list[dict[str, object]] = []
         for name in run.conditions:
             label = selection.condition_label(run, name)
-            profile = profile_of(run, Line(label, chosen, name))
+            profile = profile_of(run, chosen, name)
             places = profile.shown
             for (layer, head), mean in _each(profile.mean[..., places], chosen):
                 rows.append({"series": label, "layer": layer, "head": head, "at": places.tolist(), "attention": mean})

@@ -28,6 +28,8 @@ class Look:
     y: str = ""
     caption: str = ""
     number_from: int = 0
+    room: int | None = None
+    """Pixels across on a screen that tells title and caption itself; None for a picture that stands alone."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ class Kind:
     read: Callable[[pl.DataFrame, Look], str]
     keys: tuple[str, ...]
     """The columns that tell one row from another."""
+    marks: Callable[[pl.DataFrame, Look], str] = lambda made, seen: ""
+    """What the marks in the picture mean, as the end of its caption: begins with a blank, or is empty."""
     apart: str = "panel"
     """The column whose words stand apart in the picture: where several tables are drawn side by side, it tells them."""
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import altair as alt
 import polars as pl
 
 from attnscope.analysis.run import Run
 from attnscope.errors import AttnscopeError
+from attnscope.figures import sentences
+from attnscope.figures.kind import Look
 from attnscope.study.classes import OTHER
 from attnscope.study.parts import COLOUR, DepthsPart, FigurePart, HeadPart, PanelPart, layer_at
 
@@ -129,6 +133,13 @@ def class_colours(run: Run, names: Sequence[str]) -> dict[str, str]:
         class_label(run, name): given.get(name) or ("#eeeeee" if name == OTHER else PALETTE[place % len(PALETTE)])
         for place, name in enumerate(names)
     }
+
+
+def title_of(seen: Look, marks: str = "", wide: int = 100) -> Any:
+    """The figure's title and caption above it; nothing on a screen, which tells them itself."""
+    if seen.room is not None:
+        return alt.Undefined
+    return alt.Title(seen.title, subtitle=sentences.wrapped(seen.caption + marks, wide), anchor="start")
 
 
 def group_words(group: str) -> str:

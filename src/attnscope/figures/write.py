@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -35,11 +35,13 @@ class Figure:
     look: Look
     chart: alt.TopLevelMixin
     reading: str
+    marks: str = ""
+    """What the marks in the picture mean, after its caption."""
 
     @cached_property
     def description(self) -> dict[str, Any]:
         """The chart as data (Vega-Lite), with its reading as alternative text."""
-        made: dict[str, Any] = _drawable(self.chart.to_dict())
+        made: dict[str, Any] = _drawable(self.chart.to_dict(validate=False))
         made["description"] = plain(self.reading).translate(_SIGNS)
         return made
 
@@ -57,11 +59,13 @@ def _drawable(value: Any) -> Any:
     return [_drawable(each) for each in value] if isinstance(value, list) else value
 
 
-def make_figure(run: Run, part: FigurePart) -> Figure:
+def make_figure(run: Run, part: FigurePart, room: int | None = None) -> Figure:
+    """room: pixels across, of a screen that tells title and caption itself."""
     kind = find_kind(part.kind, f"figure {part.name}")
     table = kind.checked(kind.table(run, part), f"figure {part.name}")
-    look = kind.look(run, part, table)
-    return Figure(part.name, part.kind, table, look, kind.draw(table, look), kind.read(table, look))
+    look = replace(kind.look(run, part, table), room=room)
+    drawn, reading = kind.draw(table, look), kind.read(table, look)
+    return Figure(part.name, part.kind, table, look, drawn, reading, kind.marks(table, look))
 
 
 def draw_tables(kind_name: str, tables: Mapping[str, pl.DataFrame], look: Look) -> Figure:
@@ -88,11 +92,16 @@ def write_file(figure: Figure, path: Path) -> Path:
     ending = next(each for each in FILES if path.name.endswith(each))
     partial = path.with_name(f".{path.name}.partial")
     try:
-        partial.write_bytes(_CONTENT[ending](figure))
+        partial.write_bytes(content(figure, ending))
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
     return path
+
+
+def content(figure: Figure, ending: str) -> bytes:
+    """What a file of one of the FILES endings holds."""
+    return _CONTENT[ending](figure)
 
 
 def plain(reading: str) -> str:

@@ -17,18 +17,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
-from platformdirs import user_cache_path
 
 from attnscope.errors import AttnscopeError
 from attnscope.models.narration import step
+from attnscope.places import cache_folder
 
 MARKER = "attnscope.json"
-
-
-def cache_folder() -> Path:
-    """The cache: ATTNSCOPE_CACHE if set, else the user's cache folder. It may not exist yet."""
-    override = os.environ.get("ATTNSCOPE_CACHE")
-    return Path(override).expanduser().absolute() if override else user_cache_path("attnscope")
 
 
 def place(name: str) -> Path:

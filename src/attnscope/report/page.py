@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import vl_convert as vlc
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from attnscope.analysis.arms import empty_classes
 from attnscope.analysis.comparisons import Compared
 from attnscope.analysis.head_kinds import head_kinds
 from attnscope.analysis.run import Run
 from attnscope.figures.chooser import head_chooser
+from attnscope.figures.library import chart_library
 from attnscope.figures.write import Figure, plain
 from attnscope.report.markdown import as_html
 from attnscope.report.sheets import facts, sheets
@@ -46,10 +47,10 @@ def write_page(
         mark=Markup(mark_of(run)),  # noqa: S704  (a hash)
         title=run.study.title or run.path.name,
         question=run.study.question,
-        summary=_summary(run),
+        summary=summary_of(run),
         figures=[_figure(figure) for figure in figures],
         undrawn=undrawn,
-        empty=run.empty_classes,
+        empty=empty_classes(run),
         chooser=chooser,
         prompts=_prompts(run),
         comparisons=[_comparison(run, each) for each in compared],
@@ -59,7 +60,7 @@ def write_page(
         manifest=run.manifest,
         study=(run.path / "study.yaml").read_text(encoding="utf-8"),
         command=command,
-        library=Markup(_script(vlc.javascript_bundle("window.vegaEmbed = vegaEmbed;"))),  # noqa: S704  (the chart library, not anyone's text)
+        library=Markup(_script(chart_library())),  # noqa: S704  (the chart library, not anyone's text)
     )
     path = run.path / "report.html"
     partial = path.with_name(".report.partial.html")
@@ -105,7 +106,8 @@ def _cell(value: Any) -> str:
     return "" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value)
 
 
-def _summary(run: Run) -> str:
+def summary_of(run: Run) -> str:
+    """How many models, conditions, prompts, cells and tokens."""
     held = (
         run.table("prompts")
         .select(pl.col("prompt").n_unique(), pl.len().alias("cells"), pl.col("tokens").sum())

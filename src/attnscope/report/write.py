@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from attnscope.analysis.arms import empty_classes
+from attnscope.analysis.head_kinds import scores
+from attnscope.analysis.kept import keeping
+from attnscope.analysis.ranking import ranked_by_distance
 from attnscope.analysis.run import Run
 from attnscope.errors import AttnscopeError
 from attnscope.figures.selection import present
@@ -38,6 +42,11 @@ def is_reported(path: Path) -> bool:
 def report_run(path: Path | str) -> Reported:
     """Draw a run's figures and write its report anew, from its files alone."""
     run = Run(path)
+    with keeping(run):
+        return _report(run)
+
+
+def _report(run: Run) -> Reported:
     figures: list[Figure] = []
     undrawn: dict[str, str] = {}
     for part in run.study.figures:
@@ -56,9 +65,21 @@ def report_run(path: Path | str) -> Reported:
             left.unlink()  # of a figure that the study has no more, or that can't be drawn
     evidence = evidence_card(run)
     (run.path / "evidence.md").write_text(evidence, encoding="utf-8")
+    _look_ahead(run)
     found = run.compare()
     if found:
         write_comparisons(found, run.path / "comparisons")
     again = run.manifest.get("command") or f"attnscope run {run.path / 'study.yaml'} --out {run.path}"
     page = write_page(run, figures, undrawn, found, evidence, again)
-    return Reported(page, figures, undrawn, run.empty_classes)
+    return Reported(page, figures, undrawn, empty_classes(run))
+
+
+def _look_ahead(run: Run) -> None:
+    """What a reader may ask next and should not wait for: the scores of every head, and how far conditions part it."""
+    for model in run.models:
+        names = [name for name in run.conditions if run.has(model, name)]
+        for queries in run.study.measure.queries:
+            for name in names:
+                scores(run, model, name, queries)
+            if len(names) > 1:
+                ranked_by_distance(run, model, queries, "visible", names[0], names[1])

@@ -21,13 +21,14 @@ from typing import Any
 import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from attnscope.errors import AttnscopeError
 from attnscope.models.cache import let_read
+from attnscope.runs.shards import CELLS, cells_of, explained, shards
 
-MANIFEST, STUDY, CELLS, LOCK = "manifest.json", "study.yaml", "cells", ".lock"
+MANIFEST, STUDY, LOCK = "manifest.json", "study.yaml", ".lock"
 REFUSED = "refused"
 
 
@@ -165,7 +166,7 @@ class RunFolder:
         path = self._shards.get(key)
         if path is None:
             return {}
-        with _explained(path), safe_open(path, framework="numpy") as shard:
+        with explained(path), safe_open(path, framework="numpy") as shard:
             names = [name for name in shard.keys() if name.startswith(f"{key}/{only}")]  # noqa: SIM118
             return {name.partition("/")[2]: shard.get_tensor(name) for name in names}
 
@@ -181,23 +182,9 @@ class RunFolder:
     def _shards(self) -> dict[str, Path]:
         """Which file each cell is in. What can't be read holds none."""
         found: dict[str, Path] = {}
-        for path in sorted((self.path / CELLS).glob("*.safetensors")):
-            try:
-                with _explained(path), safe_open(path, framework="numpy") as shard:
-                    found.update({name.partition("/")[0]: path for name in shard.keys()})  # noqa: SIM118
-            except SafetensorError:  # cut short or spoilt: measured again
+        for path, shard in shards(self.path):
+            if shard is None:  # cut short or spoilt: measured again
                 path.unlink()
+            else:
+                found.update(dict.fromkeys(cells_of(shard), path))
         return found
-
-
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise AttnscopeError(
-            f"can't read what was measured: {error.strerror or error}",
-            where=str(path),
-            allowed="a file that can be read",
-            todo="see why, then give the same command again",
-        ) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,6 +24,8 @@ from attnscope.runs.second_look import look_again, sampled
 from attnscope.runs.tables import TABLES, Shape, write_tables
 from attnscope.study.parts import ModelPart, Study
 
+SHOWN_FIRST, SHOWN_EVERY = 2.0, 10.0  # seconds until a run's tables are written the first time, and at least between
+SHOWN_SHARE = 0.05  # of the time may go into that
 METER = 1  # raised when the same cell would get other numbers
 
 
@@ -63,8 +65,17 @@ class Outcome:
     dropped: list[Dropped] = field(default_factory=list)
 
 
-def perform(order: Order, folder: RunFolder, watcher: Watcher | None = None) -> Outcome:
+def perform(
+    order: Order,
+    folder: RunFolder,
+    watcher: Watcher | None = None,
+    *,
+    load: Callable[..., Lens] = load_lens,
+    second_look: bool = True,
+) -> Outcome:
     """Bring the run in the folder up to date with the order.
+
+    load: what loads a model; second_look: whether some prompts are measured once more for the evidence.
 
     A model, layer or head that is not there is refused before the folder is touched; prompts of which none can be
     measured, or not all where that is asked for, before anything in it is changed.
@@ -82,7 +93,7 @@ def perform(order: Order, folder: RunFolder, watcher: Watcher | None = None) -> 
             model.make_cells(order)
             _refuse_if_strict(order, model.dropped)
         _refuse_if_empty(folder, models)
-        return _Performance(order, folder, watch, before, models).go()
+        return _Performance(order, folder, watch, before, models, load, second_look).go()
 
 
 @dataclass
@@ -102,13 +113,24 @@ class _Model:
 
 class _Performance:
     def __init__(
-        self, order: Order, folder: RunFolder, watch: Watcher, before: Mapping[str, Any], models: Sequence[_Model]
+        self,
+        order: Order,
+        folder: RunFolder,
+        watch: Watcher,
+        before: Mapping[str, Any],
+        models: Sequence[_Model],
+        load: Callable[..., Lens],
+        second_look: bool,
     ) -> None:
+        self.load, self.second_look = load, second_look
         self.order, self.folder, self.watch, self.before = order, folder, watch, before
         self.planned = models
         self.outcome = Outcome(folder.path)
         self.models: dict[str, dict[str, Any]] = {}
         self.finished: list[tuple[Cell, str, Shape]] = []
+        self.mark: str | None = None
+        """Of the tables, once they are written."""
+        self.shown_next = time.monotonic() + SHOWN_FIRST
 
     def go(self) -> Outcome:
         started = time.monotonic()
@@ -149,7 +171,14 @@ class _Performance:
         if missing:
             lens = lens or self._lens(part, known)
             self.watch.begin(part.label, sum(missing.values()))
-            measure_cells(lens, model.maker, work, self.folder, _budget(lens, found, shape), self.watch.advance)
+            self.models[part.label] = known | {"layers": list(shape.layers), "heads": list(shape.heads)}
+            maker = model.maker
+
+            def tick(tokens: int) -> None:
+                self.watch.advance(tokens)
+                self._show(maker, work)
+
+            measure_cells(lens, maker, work, self.folder, _budget(lens, found, shape), tick)
             self.outcome.tokens += sum(missing.values())
         reasons = [work.no_room.get(key) or self.folder.refusal(key) for _, key in work.cells]
         dropped = [
@@ -162,7 +191,7 @@ class _Performance:
         self.outcome.kept += sum(key not in missing for key in there)
         self._drop(dropped)
         sample = sampled([pair for pair, reason in zip(work.cells, reasons, strict=True) if reason is None])
-        if sample and known.get("sample", {}).get("cells") != [key for _, key in sample]:
+        if self.second_look and sample and known.get("sample", {}).get("cells") != [key for _, key in sample]:
             self.watch.begin(f"{part.label}: a second look", 1)
             answered = [(self._answered(model.maker, cell, key), key) for cell, key in sample]
             known["sample"] = look_again(lens or self._lens(part, known), answered, self.folder, shape)
@@ -171,13 +200,26 @@ class _Performance:
             if reason is None:
                 self.finished.append((self._answered(model.maker, cell, key), key, shape))
 
+    def _show(self, maker: CellMaker, work: Work) -> None:
+        """Now and then, write the tables of what is there so far, for those who look on."""
+        started = time.monotonic()
+        if started < self.shown_next:
+            return
+        there = [(cell, key) for cell, key in work.cells if self.folder.has_cell(key) and not self.folder.refusal(key)]
+        done = [(self._answered(maker, cell, key), key, work.shape) for cell, key in there]
+        if self.finished or done:
+            self.mark = write_tables(self.folder, [*self.finished, *done])
+            self._note("running")
+        now = time.monotonic()
+        self.shown_next = now + max(SHOWN_EVERY, (now - started) / SHOWN_SHARE)
+
     def _lens(self, part: ModelPart, known: Mapping[str, Any]) -> Lens:
         """known: of a model that was measured before; new cells then get the dtype and device that the old ones had."""
         options = part.model_dump(exclude={"label", "source", "colour"}, exclude_none=True)
         if known and part.device_map is None:
             options = {"dtype": known["dtype"], "device": known["device"], **options}
         more = {"trust_remote_code": self.order.trust_remote_code, "allow_pickle": self.order.allow_pickle}
-        return load_lens(part.source, **options, **more)
+        return self.load(part.source, **options, **more)
 
     def _answered(self, maker: CellMaker, cell: Cell, key: str) -> Cell:
         measured = self.folder.read_cell(key) if self.order.study.prompts.answer else None
@@ -191,7 +233,7 @@ class _Performance:
         if not self.finished:
             raise _nothing(self.folder, self.outcome.dropped)
         self.watch.begin("tables", len(self.finished))
-        write_tables(self.folder, self.finished, lambda: self.watch.advance(1))
+        self.mark = write_tables(self.folder, self.finished, lambda: self.watch.advance(1))
         if self.order.forget:
             self.folder.forget_cells({key for _, key, _ in self.finished})
 
@@ -200,6 +242,7 @@ class _Performance:
             {
                 "status": status,
                 "key": self.order.key,
+                "tables": self.mark,
                 "study": self.order.study.model_dump(mode="json"),
                 "prompts": self.order.prompts.digest_of,
                 "models": {**self.before.get("models", {}), **self.models},

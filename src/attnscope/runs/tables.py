@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,7 @@ import pyarrow.parquet as pq
 from attnscope.errors import AttnscopeError
 from attnscope.runs.cells import Cell
 from attnscope.runs.folder import Measured, RunFolder
+from attnscope.runs.marks import marked
 from attnscope.study.classes import OTHER, membership
 from attnscope.study.patterns import PATTERNS
 
@@ -110,14 +113,23 @@ def schema(table: str) -> pa.Schema:
     return pa.schema([pa.field(column.name, column.type) for column in TABLES[table]])
 
 
-def write_tables(
-    folder: RunFolder, cells: Iterable[tuple[Cell, str, Shape]], tick: Any = lambda: None, only: Sequence[str] = ()
-) -> None:
-    """All tables (or only some), cell by cell in the order given, one row group a cell. tick is called after each."""
-    names = list(only or TABLES)
+def mark_for(cells: Sequence[tuple[Cell, str, Shape]]) -> str:
+    """A hash of all that the tables of these cells depend on."""
+    made = hashlib.sha256()
+    for cell, key, shape in cells:
+        told = [cell.model, cell.condition, cell.prompt.number, cell.prompt.name, key, list(shape.classes.items())]
+        base = None if cell.alignment is None else cell.alignment.base
+        made.update(json.dumps([*told, [vars(span) for span in cell.text.spans], base]).encode())
+    return made.hexdigest()
+
+
+def write_tables(folder: RunFolder, cells: Iterable[tuple[Cell, str, Shape]], tick: Any = lambda: None) -> str:
+    """All tables, cell by cell in the order given, some cells to a row group; their mark. tick: after each cell."""
+    names = list(TABLES)
     done = list(cells)
+    mark = mark_for(done)
     partial = {name: folder.path / f".{name}.partial.parquet" for name in names}
-    writers = {name: _writer(name, partial[name]) for name in names}
+    writers = {name: _writer(name, partial[name], marked(schema(name), mark)) for name in names}
     try:
         for group in _grouped(done):
             made: dict[str, list[pa.RecordBatch]] = {name: [] for name in names}
@@ -143,12 +155,13 @@ def write_tables(
         for name in names:
             writers[name].close()
             partial[name].unlink(missing_ok=True)
+    return mark
 
 
-def _writer(table: str, path: Path) -> pq.ParquetWriter:
+def _writer(table: str, path: Path, columns: pa.Schema) -> pq.ParquetWriter:
     """Names are coded, numbers are not: nearly each is another."""
     coded = [column.name for column in TABLES[table] if isinstance(column.type, pa.DictionaryType)]
-    return pq.ParquetWriter(path, schema(table), compression=COMPRESSION, use_dictionary=coded)
+    return pq.ParquetWriter(path, columns, compression=COMPRESSION, use_dictionary=coded)
 
 
 def _grouped(cells: Sequence[tuple[Cell, str, Shape]]) -> Iterator[list[tuple[Cell, str, Shape]]]:

@@ -48,7 +48,7 @@ def problems(study: Study) -> Iterator[Problem]:
     if layout is not None and study.prompts.items is not None:  # else the prompts are to be read first
         yield from segment_problems(study, layout)
     for number, figure in enumerate(study.figures):
-        yield from _of_figure(study, figure, number)
+        yield from figure_problems(study, figure, number)
 
 
 def segment_problems(study: Study, layout: Layout) -> Iterator[Problem]:
@@ -145,7 +145,8 @@ def _of_segments(study: Study, known: Sequence[str]) -> Iterator[Problem]:
             yield Problem(("measure", "queries", number), f"unknown query group '{group}'{hint}", near(group, groups))
 
 
-def _of_figure(study: Study, figure: FigurePart, number: int) -> Iterator[Problem]:
+def figure_problems(study: Study, figure: FigurePart, number: int = 0) -> Iterator[Problem]:
+    """What a figure asks for that the study has not."""
     labels = [part.label for part in study.models]
     names = [part.name for part in study.conditions]
     known = {"models": labels, "conditions": names, "classes": [*study.classes, OTHER]}
@@ -193,7 +194,7 @@ def _of_parts(study: Study, figure: FigurePart, number: int) -> Iterator[Problem
 
 
 def _of_measures(study: Study, figure: FigurePart, number: int) -> Iterator[Problem]:
-    hidden = _unmeasured(study, figure)
+    hidden = unmeasured(study, figure)
     measures = [name for name in (*study.classes, OTHER, *MEASURES) if name not in hidden]
     for measure in figure.measures:
         if measure not in measures:
@@ -205,7 +206,7 @@ def _of_measures(study: Study, figure: FigurePart, number: int) -> Iterator[Prob
             yield Problem(("figures", number, "measure"), what, "classes can be summed")
 
 
-def _unmeasured(study: Study, figure: FigurePart) -> dict[str, str]:
+def unmeasured(study: Study, figure: FigurePart) -> dict[str, str]:
     """Measures that the study can't show, each with the reason."""
     found = {} if study.measure.entropy else {ENTROPY: "measure: entropy is off"}
     if not study.measure.patterns and (figure.queries or study.measure.queries[0]) != "last":

@@ -282,7 +282,7 @@ class FigurePart(Part):
     """A figure: its kind, what it shows, what it calls things. By default it shows all that was measured."""
 
     name: str = Field(description="Of its files.", pattern=r"^[\w-][\w.-]*$", max_length=80)
-    kind: str = Field(description="bars, lines, heatmap, strip or parts.")
+    kind: str = Field(description="bars, lines, heatmap, strip, spread or parts.")
     title: Line | None = Field(None, description="Above it.")
     y: Line | None = Field(None, description="Title of the vertical axis.")
     models: list[str] | None = Field(None, description="Labels of models.")
@@ -302,14 +302,17 @@ class FigurePart(Part):
     )
     measure: str | list[str] | None = Field(
         None,
-        description="Of heatmap: a class, several of them summed, or one of sink, previous, repeated, induction, "
-        "local, uniform, entropy, kept, moved, taken.",
+        description="Of heatmap and spread: a class, several of them summed, or one of sink, previous, repeated, "
+        "induction, local, uniform, entropy, kept, moved, taken.",
     )
     value: Literal["mass", "enrichment"] = Field(
-        "mass", description="Of a heatmap of classes: their mass, or how many times that of a uniform gaze."
+        "mass", description="Of a heatmap or spread of classes: their mass, or how many times that of a uniform gaze."
     )
     difference: list[str] | None = Field(
         None, min_length=2, max_length=2, description="Of heatmap: two conditions or two models, second less first."
+    )
+    sort: Literal["depth", "effect"] = Field(
+        "depth", description="Of heatmap: heads by number, or those of each layer from the strongest down."
     )
     prompt: int | None = Field(None, ge=0, description="Of strip: which prompt; by default the first measured.")
     number_from: Literal[0, 1] = Field(0, description="Layers and heads are numbered from 0, or from 1 as in papers.")

@@ -11,6 +11,7 @@ import altair as alt
 import numpy as np
 import polars as pl
 
+from attnscope.analysis.arms import Arm, masses
 from attnscope.analysis.effects import FALSE_DISCOVERIES, effects
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import INTERVAL, extent, mean_over_prompts
@@ -53,20 +54,7 @@ def table(run: Run, part: FigurePart) -> pl.DataFrame:
     parts, totals, noises = [], [], []
     for model in labels:
         layers = selection.layers(run, part, model)
-        each = (
-            run.table("mass")
-            .filter(
-                pl.col("model") == model,
-                pl.col("queries") == selection.queries(run, part),
-                pl.col("condition").is_in(shown),
-                pl.col("layer").is_in(layers),
-                pl.col("head").is_in(selection.heads(run, part, model)),
-                pl.col("token_class").is_in(names),
-            )
-            .group_by("condition", "layer", "token_class", "prompt", maintain_order=True)
-            .agg(pl.col("mass", "expected").mean())
-            .collect()
-        )
+        each = pl.concat([_over_heads(run, part, Arm(run, model, name)) for name in shown])
         total = each.group_by("condition", "layer", "prompt", maintain_order=True).agg(pl.col("mass").sum())
         keys = ["condition", "layer"]
         found = mean_over_prompts(each, [*keys, "token_class"], "mass")
@@ -108,6 +96,31 @@ def table(run: Run, part: FigurePart) -> pl.DataFrame:
     )
     made = made.join(against, on=["group", "bar"], how="left", maintain_order="left")
     return made.select(field.name for field in FIELDS)
+
+
+def _over_heads(run: Run, part: FigurePart, arm: Arm) -> pl.DataFrame:
+    """condition, layer, token_class, prompt, mass, expected: mean over the heads shown."""
+    layers, names = selection.layers(run, part, arm.model), selection.classes(run, part)
+    held = masses(run, arm.model, arm.condition)
+    group = run.study.measure.queries.index(selection.queries(run, part))
+    heads = [run.heads(arm.model).index(head) for head in selection.heads(run, part, arm.model)]
+    which = np.ix_(
+        [run.layers(arm.model).index(layer) for layer in layers], heads, [run.classes.index(name) for name in names]
+    )
+    mass, expected = (
+        each[:, group].transpose(1, 2, 3, 0)[which].mean(1).transpose(2, 0, 1) for each in (held.mass, held.expected)
+    )
+    prompt, layer, name = np.indices(mass.shape).reshape(3, -1)
+    return pl.DataFrame(
+        {
+            "condition": [arm.condition] * mass.size,
+            "layer": np.asarray(layers, dtype=np.int64)[layer],
+            "token_class": pl.Series(names, dtype=pl.String).gather(name),
+            "prompt": held.prompts[prompt],
+            "mass": mass.ravel(),
+            "expected": expected.ravel(),
+        }
+    )
 
 
 def _noise(run: Run, part: FigurePart, model: str) -> dict[int, float | None]:
@@ -190,7 +203,8 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.FacetChart:
         labelColor={"condition": shades, "value": "black"} if shades else alt.Undefined,
     )
     x = alt.X("bar:N", sort=bars, title=None, axis=axis)
-    tooltip = ["group", "bar", "token_class", alt.Tooltip("mass", format=".4f"), alt.Tooltip("expected", format=".4f")]
+    tooltip = [alt.Tooltip(f"{name}:N") for name in ("group", "bar", "token_class")]
+    tooltip += [alt.Tooltip(f"{name}:Q", format=".4f") for name in ("mass", "expected")]
     stacks = (
         alt.Chart()
         .mark_bar(stroke="white", strokeWidth=0.7)
@@ -209,24 +223,28 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.FacetChart:
     )
     layers: list[alt.Chart] = [stacks]
     if made["total_low"].is_not_null().any():
-        whiskers = alt.Chart().mark_rule(color="black").encode(x=x, y="total_low:Q", y2="total_high:Q")
+        whiskers = alt.Chart().mark_rule(color="black").encode(x, alt.Y("total_low:Q"), alt.Y2("total_high:Q"))
         ends = alt.Chart().mark_tick(color="black", thickness=1, size=7)
-        layers += [whiskers, ends.encode(x=x, y="total_low:Q"), ends.encode(x=x, y="total_high:Q")]
-    shade = alt.condition("datum.sure", alt.value("black"), alt.value(GRAY))
+        layers += [whiskers, ends.encode(x, alt.Y("total_low:Q")), ends.encode(x, alt.Y("total_high:Q"))]
+    shade = alt.ColorValue(GRAY, condition={"test": "datum.sure", "value": "black"})
     above = alt.Chart().transform_filter("datum.order == 0").mark_text(fontSize=10, dy=-8)
-    layers.append(above.encode(x=x, y="top:Q", text="label:N", color=shade))
+    layers.append(above.encode(x, alt.Y("top:Q"), alt.Text("label:N"), shade))
     held = {group: made.filter(pl.col("group") == group)["bar"].n_unique() for group in groups}
     words = max(len(line) for group in groups for line in group.split(": "))  # a label's own lines, one above the other
     step = max(STEP, 7 * words // min(held.values()))
     header = alt.Header(labelFontWeight="bold", labelExpr="split(datum.label, ': ')")
-    chart = (
-        alt.layer(*layers, data=data)
-        .properties(width=alt.Step(step), height=260)
-        .facet(column=alt.Column("group:N", sort=groups, title=None, header=header))
+    chart = alt.layer(*layers, data=data, width=alt.Step(step), height=260).facet(
+        column=alt.Column("group:N", sort=groups, title=None, header=header)
     )
     if min(held.values()) < len(bars):  # no gaps for bars that a group has not
         chart = chart.resolve_scale(x="independent")
-    told = seen.caption
+    across = sum(step * count + GAP for count in held.values())
+    title = selection.title_of(seen, marks(made, seen), max(60, across // 6))
+    return chart if title is alt.Undefined else chart.properties(title=title)
+
+
+def marks(made: pl.DataFrame, seen: Look) -> str:
+    told = ""
     if made["expected"].is_not_null().any():
         told += " x: the bar over what a uniform gaze would give it."
     if made["q"].is_not_null().any():
@@ -234,10 +252,7 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.FacetChart:
         told += f" {SURE}: the whole bar is not that of {against}, within prompts (q < {FALSE_DISCOVERIES})."
         if any(_is_sure(row) is False for row in made.iter_rows(named=True)):
             told += " Gray: it may be, or the difference is within what rounding makes."
-    across = sum(step * count + GAP for count in held.values())
-    return chart.properties(
-        title=alt.Title(seen.title, subtitle=sentences.wrapped(told, max(60, across // 6)), anchor="start")
-    )
+    return told
 
 
 def read(made: pl.DataFrame, seen: Look) -> str:
@@ -358,4 +373,6 @@ def _labels(made: pl.DataFrame) -> pl.Series:
     return pl.Series([words[row["group"], row["bar"]] for row in made.iter_rows(named=True)], dtype=pl.String)
 
 
-KIND = Kind("bars", "where attention lands, by class of token", FIELDS, table, look, draw, read, KEYS, apart="group")
+KIND = Kind(
+    "bars", "where attention lands, by class of token", FIELDS, table, look, draw, read, KEYS, marks, apart="group"
+)

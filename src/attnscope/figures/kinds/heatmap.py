@@ -9,7 +9,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from attnscope.analysis.arms import Arm
+from attnscope.analysis.arms import ENRICHMENT, EVERY, MASS, Arm, quantities
+from attnscope.analysis.comparisons import Comparison, family
+from attnscope.analysis.comparisons import Kind as Kinds
 from attnscope.analysis.effects import FALSE_DISCOVERIES, FEWEST, Effects, effects
 from attnscope.analysis.matching import Matching, matched
 from attnscope.analysis.measures import WORDS, Measured, measured
@@ -37,8 +39,12 @@ FIELDS = (
     ),
     Field("floor", pl.Float64, "of a change: what rounding alone could make", optional=True, gaps=True),
     Field("n", pl.Int64, "how many prompts", optional=True),
+    Field("row", pl.Int64, "the cell's place down, if not by its head: 1 is the layer's strongest", optional=True),
 )
 WIDEST = 60  # layers side by side
+STEP = 15  # a cell's side
+NARROW, LEGEND = 560, 150  # pixels: of a screen with no room beside the map; what is beside it otherwise
+LARGEST, MARGIN = 30, 55  # a cell's side on a screen; what a panel needs besides its cells
 DARK = 0.6  # of the scale: black on it is not seen
 GRAY = "#bdbdbd"
 UNSURE = f"(datum.q !== null && (datum.q >= {FALSE_DISCOVERIES} || abs(datum.value) <= datum.floor))"
@@ -49,7 +55,10 @@ MARKED = 0.1  # of the scale: cells so far below zero are marked, for in gray bo
 def table(run: Run, part: FigurePart) -> pl.DataFrame:
     made = pl.concat([_panel(run, part, *each) for each in _panels(run, part)])
     first = part.number_from
-    made = made.with_columns(pl.col("layer") + first, pl.col("head") + first)
+    made = made.with_columns(pl.col("layer") + first, pl.col("head") + first, row=pl.lit(None, dtype=pl.Int64))
+    if part.sort == "effect":
+        strongest = pl.col("value").abs().rank("ordinal", descending=True).over("panel", "layer")
+        made = made.with_columns(row=strongest.cast(pl.Int64))
     return made.select(field.name for field in FIELDS)
 
 
@@ -71,10 +80,37 @@ def _panels(run: Run, part: FigurePart) -> list[tuple[str, Arm, Arm | None]]:
 
 
 def _panel(run: Run, part: FigurePart, title: str, arm: Arm, less: Arm | None) -> pl.DataFrame:
-    found = _measured(part, arm)
     if less is None:
-        return _means(part, title, arm, found)
-    base, matching = _measured(part, less), matched(less, arm)
+        return _means(part, title, arm, _measured(part, arm))
+    made = _compared(run, part, arm, less)
+    if made is None:
+        made = _differences(run, part, title, arm, less)
+    wanted = pl.col("layer").is_in(selection.layers(run, part, less.model))
+    return made.with_columns(panel=pl.lit(title)).filter(
+        wanted, pl.col("head").is_in(selection.heads(run, part, less.model)), pl.col("value").is_not_null()
+    )
+
+
+_COLUMNS = ("layer", "head", "value", "low", "high", "q", "floor", "n")
+
+
+def _compared(run: Run, part: FigurePart, arm: Arm, less: Arm) -> pl.DataFrame | None:
+    """Where what is shown is a quantity that arms are compared in, its rows; None for other measures."""
+    queries, names = selection.queries(run, part), _measures(run, part)
+    quantity = names[0]
+    if len(names) == 1 and names[0] in run.classes:
+        quantity = ENRICHMENT if part.value == "enrichment" else MASS
+    if len(names) > 1 or (queries, quantity) not in quantities(run):
+        return None
+    kind: Kinds = "condition" if arm.model == less.model else "model"
+    found = family(Comparison(kind, less, arm), queries, quantity)
+    heads = None if found is None else found[0].filter(pl.col("token_class").is_in([names[0], EVERY]), pl.col("n") > 0)
+    return None if heads is None or not len(heads) else heads.rename({"difference": "value"}).select(_COLUMNS)
+
+
+def _differences(run: Run, part: FigurePart, title: str, arm: Arm, less: Arm) -> pl.DataFrame:
+    """Of a score, or of the sum of several classes."""
+    found, base, matching = _measured(part, arm), _measured(part, less), matched(less, arm)
     change = _change(found, base, matching)
     if not len(change):
         raise AttnscopeError(
@@ -84,7 +120,6 @@ def _panel(run: Run, part: FigurePart, title: str, arm: Arm, less: Arm | None) -
     layers, heads = (np.asarray(each)[place] for each, place in zip(_axes(less), matching.one, strict=True))
     made = pl.DataFrame(
         {
-            "panel": [title] * len(layers),
             "layer": layers,
             "head": heads,
             "value": effect.mean,
@@ -94,11 +129,8 @@ def _panel(run: Run, part: FigurePart, title: str, arm: Arm, less: Arm | None) -
             "floor": _floor(arm, found, matching.two, part) + _floor(less, base, matching.one, part),
             "n": effect.n,
         }
-    ).with_columns(pl.col("low", "high", "q", "floor").fill_nan(None))
-    wanted = pl.col("layer").is_in(selection.layers(run, part, less.model))
-    return made.filter(
-        wanted, pl.col("head").is_in(selection.heads(run, part, less.model)), pl.col("value").is_not_nan()
     )
+    return made.with_columns(pl.col("value", "low", "high", "q", "floor").fill_nan(None)).select(_COLUMNS)
 
 
 def _one_way(part: FigurePart, arm: Arm, less: Arm, found: Measured, base: Measured) -> bool:
@@ -203,34 +235,56 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
     signed = bool((made["value"] < 0).any())
     reach = float(made["value"].abs().max() or 0) or 1.0  # type: ignore[arg-type]
     scale = (
-        alt.Scale(scheme="purpleorange", domain=[-reach, reach]) if signed else alt.Scale(scheme="viridis", domainMin=0)
+        alt.Scale(scheme="purpleorange", domain=[-reach, reach])
+        if signed
+        else alt.Scale(scheme="viridis", domain=[0, reach])
     )
+    ranked = made["row"].is_not_null().any()
+    layers_across = max(1, made["layer"].n_unique())
+    step, beside = _sizes(seen.room, layers_across, made["panel"].n_unique())
+    legend = alt.Legend() if seen.room is None or seen.room > NARROW else alt.Legend(orient="bottom")
     charts = []
     for title in dict.fromkeys(made["panel"]):
         base = alt.Chart(made.filter(pl.col("panel") == title)).encode(
             x=alt.X("layer:O", title="layer", axis=alt.Axis(labelAngle=0, labelOverlap="greedy")),
-            y=alt.Y("head:O", title="head"),
+            y=alt.Y("head:O", title="head") if ranked is False else alt.Y("row:O", title="strongest first"),
         )
-        told = ["layer", "head", alt.Tooltip("value", format=".4f"), alt.Tooltip("q", format=".2g"), "n"]
+        told = [
+            alt.Tooltip("layer:O"),
+            alt.Tooltip("head:O"),
+            alt.Tooltip("value:Q", format=".4f"),
+            alt.Tooltip("q:Q", format=".2g"),
+            alt.Tooltip("n:Q"),
+        ]
         cells = base.mark_rect().encode(
-            color=alt.Color("value:Q", scale=scale, title=sentences.wrapped(seen.y, 18)), tooltip=told
+            alt.Color("value:Q", scale=scale, title=sentences.wrapped(seen.y, 18), legend=legend), told
         )
         unsure = base.transform_filter(UNSURE).mark_rect(color=GRAY).encode(tooltip=told)
         below = (
             base.transform_filter(f"datum.value < {-MARKED * reach} && !{UNSURE}")
             .mark_text(fontSize=9, text="–")
-            .encode(color=alt.condition(f"datum.value < {-DARK * reach}", alt.value("white"), alt.value("black")))
+            .encode(alt.ColorValue("black", condition={"test": f"datum.value < {-DARK * reach}", "value": "white"}))
         )
-        shown = alt.layer(cells, unsure, below) if signed else alt.layer(cells, unsure)
-        charts.append(shown.properties(width=alt.Step(15), height=alt.Step(15), title=title))
-    caption = f"{seen.caption} A dash: below zero by over a tenth of the scale." if signed else seen.caption
+        layers = (cells, unsure, below) if signed else (cells, unsure)
+        charts.append(alt.layer(*layers, width=alt.Step(step), height=alt.Step(step), title=title))
+    return alt.concat(*charts, columns=beside, title=selection.title_of(seen, marks(made, seen), 80))
+
+
+def _sizes(room: int | None, layers: int, panels: int) -> tuple[int, int]:
+    """A cell's side, and how many panels stand side by side."""
+    if room is None:
+        return STEP, max(1, WIDEST // layers)
+    free = room - (LEGEND if room > NARROW else 0)
+    beside = max(1, min(panels, free // (layers * STEP + MARGIN)))
+    return max(6, min(LARGEST, (free // beside - MARGIN) // layers)), beside
+
+
+def marks(made: pl.DataFrame, seen: Look) -> str:
+    told = " The heads of each layer are sorted by size." if made["row"].is_not_null().any() else ""
+    told += " A dash: below zero by over a tenth of the scale." if (made["value"] < 0).any() else ""
     if made["q"].is_not_null().any():
-        caption += (
-            f" Gray: may be chance (q >= {FALSE_DISCOVERIES}){UNDER if made['floor'].is_not_null().any() else ''}."
-        )
-    title = alt.Title(seen.title, subtitle=sentences.wrapped(caption, 80), anchor="start")
-    beside = max(1, WIDEST // max(1, made["layer"].n_unique()))
-    return alt.concat(*charts, columns=beside).properties(title=title)
+        told += f" Gray: may be chance (q >= {FALSE_DISCOVERIES}){UNDER if made['floor'].is_not_null().any() else ''}."
+    return told
 
 
 def read(made: pl.DataFrame, seen: Look) -> str:
@@ -270,7 +324,9 @@ def read(made: pl.DataFrame, seen: Look) -> str:
                 seen.caption or None,
             ],
             "Axes": [
-                f"Across: {_numbers('layer', made)}. Down: {_numbers('head', made)}.",
+                f"Across: {_numbers('layer', made)}. Down: {_numbers('head', made)}."
+                if made["row"].is_null().any()
+                else f"Across: {_numbers('layer', made)}. Down: the layer's heads, the largest in size first.",
                 "All panels have one scale." if made["panel"].n_unique() > 1 else None,
             ],
             "Numbers": numbers,
@@ -294,4 +350,4 @@ def _numbers(what: str, made: pl.DataFrame) -> str:
     return f"{what}s {sentences.listed([str(each) for each in found])}"
 
 
-KIND = Kind("heatmap", "a map of all heads", FIELDS, table, look, draw, read, ("panel", "layer", "head"))
+KIND = Kind("heatmap", "a map of all heads", FIELDS, table, look, draw, read, ("panel", "layer", "head"), marks)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import combinations
 
 import altair as alt
@@ -12,7 +11,7 @@ import polars as pl
 from attnscope.analysis.effects import FALSE_DISCOVERIES
 from attnscope.analysis.gazes import Heads
 from attnscope.analysis.lines import Line, along_prompt
-from attnscope.analysis.ranking import Ranking, distances, ranking
+from attnscope.analysis.ranking import Ranking, ranked_by_distance
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import INTERVAL, extent
 from attnscope.figures import selection, sentences
@@ -105,13 +104,7 @@ def table(run: Run, part: FigurePart) -> pl.DataFrame:
 def _ranking(run: Run, part: FigurePart, model: str) -> Ranking:
     """Of a model's heads by how far their first two lines are apart."""
     one, two = selection.conditions(run, part)[:2]
-    return _ranked(run, model, selection.queries(run, part), part.over, one, two)
-
-
-@lru_cache(maxsize=8)
-def _ranked(run: Run, model: str, group: str, over: str, one: str, two: str) -> Ranking:
-    every = Heads(model, group, run.layers(model), run.heads(model), over)
-    return ranking(distances(run, every, one, two), every.layers, every.heads, run.study.seed)
+    return ranked_by_distance(run, model, selection.queries(run, part), part.over, one, two)
 
 
 def _forms(part: FigurePart, panel: PanelPart) -> list[str]:
@@ -127,7 +120,7 @@ def _lines(run: Run, part: FigurePart, panel: PanelPart) -> list[Line]:
     made = []
     for each in panel.places:
         layer, head = selection.place_of(run, part, each)
-        chosen = Heads(each.model, group, [layer], [head], part.over)
+        chosen = Heads(each.model, group, (layer,), (head,), part.over)
         for name in names:
             label = selection.condition_label(run, name)
             if panel.also:
@@ -185,30 +178,36 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
     titles, forms = (list(dict.fromkeys(made[name])) for name in ("panel", "form"))
     colours = selection.colours_of(made, "series", LINES)
     scale = alt.Scale(domain=list(colours), range=list(colours.values()))
-    width = 300 if len(titles) > 1 else 640
+    width, beside = 300 if len(titles) > 1 else 640, BESIDE
+    if seen.room is not None:
+        beside = max(1, min(BESIDE, len(titles), seen.room // 340))
+        width = max(160, seen.room // beside - (100 if "\n" in seen.y else 75))
     rows = []
     titled: set[str] = set()
-    for start in range(0, len(titles), BESIDE):
+    for start in range(0, len(titles), beside):
         for form in forms:
             charts: list[Panel] = []
-            for title in titles[start : start + BESIDE]:
+            for title in titles[start : start + beside]:
                 part = made.filter(pl.col("panel") == title, pl.col("form") == form)
                 if len(part):
                     y, named = "" if charts else seen.y, "" if title in titled else title
                     charts.append(_panel(part, named, y, X_TITLES.get(form, form), scale, width))
                     titled.add(title)
             if charts:
-                rows.append(alt.hconcat(*charts))
-    caption = seen.caption
-    if made["q"].is_not_null().any():
-        caption += f" Ticks at the bottom: not the first line's, within prompts (q < {FALSE_DISCOVERIES})."
+                rows.append(alt.hconcat(*charts) if len(charts) > 1 else charts[0])
+    shared = alt.Resolve(scale=alt.ScaleResolveMap(color="shared"))
     wide = 130 if len(titles) > 1 else 100
-    title = alt.Title(seen.title, subtitle=sentences.wrapped(caption, wide), anchor="start")
-    made_of: alt.TopLevelMixin = alt.vconcat(*rows).properties(title=title).resolve_scale(color="shared")
-    return made_of
+    return alt.vconcat(*rows, resolve=shared, title=selection.title_of(seen, marks(made, seen), wide))
+
+
+def marks(made: pl.DataFrame, seen: Look) -> str:
+    if made["q"].is_null().all():
+        return ""
+    return f" Ticks at the bottom: not the first line's, within prompts (q < {FALSE_DISCOVERIES})."
 
 
 def _panel(part: pl.DataFrame, title: str, y: str, x: str, scale: alt.Scale, width: int) -> Panel:
+    part = part.select("series", "position", "attention", "low", "high", "n", "inserted", "q")
     inserted = part.filter(pl.col("inserted") > 0.5)
     span = inserted["position"]
     place = alt.X("position:Q", title=x, scale=alt.Scale(nice=False))
@@ -219,20 +218,27 @@ def _panel(part: pl.DataFrame, title: str, y: str, x: str, scale: alt.Scale, wid
     if len(span):
         label = "inserted" if (inserted["inserted"] == 1).all() else "inserted in most prompts"
         box = alt.Chart(pl.DataFrame({"from": [span.min()], "to": [span.max()], "label": [label]}))
-        layers.append(box.mark_rect(color="#999999", opacity=0.18).encode(x=alt.X("from:Q", title=x), x2="to:Q"))
+        layers.append(box.mark_rect(color="#999999", opacity=0.18).encode(alt.X("from:Q", title=x), alt.X2("to:Q")))
         layers.append(
             box.mark_text(align="left", baseline="top", dx=3, dy=3, fontStyle="italic", color="#555555").encode(
-                x=alt.X("from:Q", title=x), y=alt.value(0), text="label"
+                alt.X("from:Q", title=x),
+                _y(0),
+                alt.Text("label:N"),
             )
         )
     if part["low"].is_not_null().any():
         band = base.transform_calculate(low="max(0, datum.low)")  # a mean of shares is not below zero
-        layers.append(band.mark_area(opacity=0.22).encode(x=place, y="low:Q", y2="high:Q", color=colour))
+        layers.append(band.mark_area(opacity=0.22).encode(place, alt.Y("low:Q"), alt.Y2("high:Q"), colour))
     line = base.mark_line(strokeWidth=1.4).encode(
         x=place,
         y=alt.Y("attention:Q", title=y.split("\n") if y else None),
         color=colour,
-        tooltip=["series", "position", alt.Tooltip("attention", format=".4f"), "n"],
+        tooltip=[
+            alt.Tooltip("series:N"),
+            alt.Tooltip("position:Q"),
+            alt.Tooltip("attention:Q", format=".4f"),
+            alt.Tooltip("n:Q"),
+        ],
     )
     if len(scale.domain) > 2:  # more than two colours are not told apart in gray
         dashes = alt.Scale(domain=scale.domain, range=[DASHES[i % len(DASHES)] for i in range(len(scale.domain))])
@@ -242,10 +248,16 @@ def _panel(part: pl.DataFrame, title: str, y: str, x: str, scale: alt.Scale, wid
         sure = base.transform_filter((alt.datum.series == name) & (alt.datum.q < FALSE_DISCOVERIES))
         layers.append(
             sure.mark_tick(orient="vertical", size=5, thickness=1.6).encode(
-                x=place, y=alt.value(HEIGHT - 3 - 6 * row), color=colour
+                place,
+                _y(HEIGHT - 3 - 6 * row),
+                colour,
             )
         )
-    return alt.layer(*layers).properties(width=width, height=HEIGHT, title=title)
+    return alt.layer(*layers, width=width, height=HEIGHT, title=title)
+
+
+def _y(pixels: int) -> alt.YValue:
+    return alt.YValue(pixels)  # type: ignore[no-untyped-call]
 
 
 def read(made: pl.DataFrame, seen: Look) -> str:

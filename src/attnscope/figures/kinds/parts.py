@@ -135,13 +135,14 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
         )
         rules = base.mark_rule(strokeWidth=1.6).encode(x="low:Q", x2="high:Q", color=colour, opacity=opacity)
         charts.append(alt.layer(zero, rules, points).properties(width=230, height=alt.Step(13), title=title))
-    caption = seen.caption + (f" Pale: may be chance (q >= {FALSE_DISCOVERIES})." if _unsure(made) else "")
-    width = 45 + 45 * min(3, len(charts))
-    title = alt.Title(seen.title, subtitle=sentences.wrapped(caption, width), anchor="start")
-    made_of: alt.TopLevelMixin = (
-        alt.concat(*charts, columns=3).properties(title=title).resolve_scale(color="shared", shape="shared")
-    )
-    return made_of
+    shared = alt.Resolve(scale=alt.ScaleResolveMap(color="shared", shape="shared"))
+    beside = 3 if seen.room is None else max(1, min(3, seen.room // 330))
+    title = selection.title_of(seen, marks(made, seen), 45 + 45 * min(3, len(charts)))
+    return alt.concat(*charts, columns=beside, resolve=shared, title=title)
+
+
+def marks(made: pl.DataFrame, seen: Look) -> str:
+    return f" Pale: may be chance (q >= {FALSE_DISCOVERIES})." if _unsure(made) else ""
 
 
 def _unsure(made: pl.DataFrame) -> bool:
@@ -211,5 +212,13 @@ def _heads(title: str, name: str, row: dict[str, Any] | None) -> str | None:
 
 
 KIND = Kind(
-    "parts", "dilution and redistribution by class", FIELDS, table, look, draw, read, ("panel", "token_class", "part")
+    "parts",
+    "dilution and redistribution by class",
+    FIELDS,
+    table,
+    look,
+    draw,
+    read,
+    ("panel", "token_class", "part"),
+    marks,
 )

@@ -31,12 +31,7 @@ def table(run: Run, part: FigurePart) -> pl.DataFrame:
     for model in labels:
         layers, heads = selection.layers(run, part, model), selection.heads(run, part, model)
         for name in names:
-            tokens = (
-                run.table("tokens")
-                .filter(pl.col("model") == model, pl.col("condition") == name, pl.col("prompt") == number)
-                .select("position", "segment", pl.col("text").alias("token"))
-                .collect()
-            )
+            tokens = run.rows("tokens", model, name, ["position", "segment", "text"], number).rename({"text": "token"})
             if not len(tokens):
                 raise AttnscopeError(
                     f"prompt {number} was not measured on {model} under {name}",
@@ -139,11 +134,9 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
         words = base.mark_text(align="left", font="monospace", fontSize=11.5).encode(x="word:Q", y=y, text="shown:N")
         lines = int(part["line"].max()) + 1  # type: ignore[arg-type]
         charts.append(alt.layer(cells, frame, words).properties(width=wide * 7, height=18 * lines, title=title))
-    title = alt.Title(seen.title, subtitle=sentences.wrapped(seen.caption, 100), anchor="start")
     beside = max(1, COLUMNS // wide)  # short lines leave room for panels side by side
-    together = alt.concat(*charts, columns=beside)
-    made_of: alt.TopLevelMixin = together.properties(title=title).resolve_scale(color="independent")
-    return made_of
+    apart = alt.Resolve(scale=alt.ScaleResolveMap(color="independent"))
+    return alt.concat(*charts, columns=beside, resolve=apart, title=selection.title_of(seen))
 
 
 def read(made: pl.DataFrame, seen: Look) -> str:

@@ -1,0 +1,157 @@
+"""A run of any size without a model: random gazes over made-up words, written as `attnscope run` writes them.
+
+python -m bench.made_run FOLDER [--prompts 500]
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from attnscope.runs.cells import Cell, cell_key
+from attnscope.runs.folder import STUDY, Measured, RunFolder
+from attnscope.runs.order import Order, versions
+from attnscope.runs.tables import Shape, write_tables
+from attnscope.study.alignment import align
+from attnscope.study.parts import Study
+from attnscope.study.prompts import Prompt, read_prompts
+from attnscope.study.segments import INSERTED, Span, Text, segments_of
+from attnscope.study.tokens import Token
+
+WORDS = ("one", "head", "looks", "at", "#", "*", "seven", "rows", "of", "a", "grid", ".", "and", "moves", "it", "left")
+BATCH = 8
+
+
+def study(prompts: int, models: int) -> dict[str, Any]:
+    return {
+        "title": "A made-up run",
+        "question": "How fast is the explorer?",
+        "models": [{"label": label, "source": "none"} for label in ("base", "tuned")[:models]],
+        "prompts": {
+            "items": [{"question": _sentence(np.random.default_rng(number), 100)} for number in range(prompts)],
+            "plain": "{question}",
+        },
+        "conditions": [
+            "none",
+            {"name": "filler", "insert": {"repeat": "..."}, "before": "question", "tokens": 20, "separator": " "},
+        ],
+        "classes": {"hash": "#", "star": "*", "marks": "re:[.]", "words": "re:[a-z]+"},
+        "measure": {"queries": ["last", "all"]},
+        "figures": [
+            {"name": "change", "kind": "heatmap", "measure": "hash", "difference": ["none", "filler"]},
+            {"name": "mass", "kind": "bars", "layers": [0, 9, 19, 29]},
+        ],
+    }
+
+
+def _sentence(chance: np.random.Generator, about: int) -> str:
+    return " ".join(chance.choice(WORDS, about + int(chance.integers(-20, 21))))
+
+
+def make_run(path: Path, prompts: int = 500, layers: int = 30, heads: int = 9, models: int = 2) -> None:
+    """Every head has its own taste, fixed over prompts, so that there is something to find."""
+    text = yaml.safe_dump(study(prompts, models), sort_keys=False)
+    found = Study.model_validate(yaml.safe_load(text))
+    order = Order(found, text, read_prompts(found, path), command=None)
+    folder = RunFolder(path)
+    shape = Shape(range(layers), range(heads), found.measure.queries, found.rules)
+    taste = np.random.default_rng(1).gamma(1.0, 1.0, (layers, heads, 1, len(WORDS) + 1))
+    done: list[tuple[Cell, str, Shape]] = []
+    with folder.held():
+        folder.write(STUDY, lambda file: file.write_text(text, encoding="utf-8"))
+        batch: dict[str, Any] = {}
+        for number, model in enumerate(found.models):
+            for condition in ("none", "filler"):
+                for prompt in order.prompts.prompts:
+                    cell = _cell(model.label, condition, prompt)
+                    key = cell_key({"model": number}, cell)
+                    batch[key] = _measured(cell, taste, number)
+                    done.append((cell, key, shape))
+                    if len(batch) == BATCH:
+                        folder.write_cells(batch)
+                        batch = {}
+        folder.write_cells(batch)
+        mark = write_tables(folder, done)
+        folder.write_manifest({"tables": mark, **_manifest(order, found, layers, heads, len(done))})
+
+
+def _cell(model: str, condition: str, prompt: Prompt) -> Cell:
+    base, base_tokens = _text(prompt.fields["question"], 0)
+    text, tokens = _text(prompt.fields["question"], 20 if condition == "filler" else 0)
+    aligned = align(text, tokens, base, base_tokens)
+    return Cell(model, condition, prompt, text, tuple(tokens), tuple(segments_of(tokens, text.spans)), aligned, {})
+
+
+def _text(question: str, inserted: int) -> tuple[Text, list[Token]]:
+    words = [("... ", INSERTED)] * inserted + [(f"{word} ", "question") for word in question.split()]
+    tokens, spans, at = [], [], 0
+    for place, (word, segment) in enumerate(words):
+        known = WORDS.index(word.strip()) if segment == "question" else len(WORDS)
+        tokens.append(Token(place, known, word, at, at + len(word)))
+        spans.append(Span(segment, at, at + len(word)))
+        at += len(word)
+    return Text("".join(word for word, _ in words), tuple(spans)), tokens
+
+
+def _measured(cell: Cell, taste: Any, model: int) -> Measured:
+    chance = np.random.default_rng([cell.prompt.number, model])
+    keys = len(cell.tokens)
+    wish = taste[..., cell.ids] * chance.gamma(2.0, 1.0, (*taste.shape[:2], 2, keys)) + 0.05 * model
+    wish[..., 0] += 20
+    seen = np.stack([np.ones(keys), np.arange(keys, 0, -1) / keys])
+    wish *= seen
+    uniform = np.stack([np.full(keys, 1 / keys), np.cumsum(1 / np.arange(keys, 0, -1))[::-1] / keys])
+    return Measured(
+        received=(wish / wish.sum(-1, keepdims=True)).astype(np.float32),
+        view=np.zeros(taste.shape[0], dtype=np.int32),
+        uniform=uniform[None, None].astype(np.float32),
+        seen=seen[None, None].astype(np.float32),
+        entropy=None,
+        patterns=None,
+        answer=None,
+    )
+
+
+def _manifest(order: Order, found: Study, layers: int, heads: int, cells: int) -> dict[str, Any]:
+    proof = {"way": "nothing", "tokens": 0, "difference": 0.0, "sink_share": 0.0, "masks": {}}
+    known = {
+        "architecture": "made up",
+        "dtype": "float32",
+        "device": "cpu",
+        "files": [{"path": "made-up", "sha256": "0", "bytes": 0, "modified": 0, "weights": True}],
+        "evidence": proof,
+        "depth": layers,
+        "heads_by_layer": {str(layer): heads for layer in range(layers)},
+        "layers": list(range(layers)),
+        "heads": list(range(heads)),
+        "path": "",
+        "versions": versions(),
+    }
+    return {
+        "status": "finished",
+        "key": order.key,
+        "study": found.model_dump(mode="json"),
+        "prompts": order.prompts.digest_of,
+        "models": {part.label: known | {"spec": part.model_dump(mode="json")} for part in found.models},
+        "command": None,
+        "cells": cells,
+        "dropped": [],
+        "versions": versions(),
+        "machine": {"system": platform.platform(), "python": platform.python_version()},
+        "timings": {"seconds": 0, "tokens": 0, "cells_measured": cells},
+    }
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m bench.made_run", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--prompts", type=int, default=500)
+    asked = parser.parse_args()
+    make_run(asked.folder, asked.prompts)
+    sys.exit(0)

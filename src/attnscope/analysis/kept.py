@@ -1,0 +1,56 @@
+"""Results that take long, kept beside the tables they are made from, so that a reader need not wait for them.
+
+A run's report makes them; whoever reads later finds them, and what is not there is computed. They are named by a hash
+of what was asked and of the tables' mark, so a result of other tables is never found.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+
+import polars as pl
+
+from attnscope.analysis.run import Run
+
+FOLDER = "kept"
+ISSUE = 1  # raised when the same question would get another answer
+
+
+def kept(run: Run, question: tuple[str, ...], answer: Callable[[], pl.DataFrame]) -> pl.DataFrame:
+    """The answer to a question about a run: as it is kept, or found now."""
+    if not run.is_whole:  # of tables that someone changed, nothing is kept
+        return answer()
+    content = json.dumps([ISSUE, version("attnscope"), run.mark, question])
+    name = f"{hashlib.sha256(content.encode()).hexdigest()[:32]}.parquet"
+    path = run.path / FOLDER / name
+    if run.keeping is not None:
+        run.keeping.add(name)
+    if path.is_file():
+        try:
+            return pl.read_parquet(path, memory_map=False)
+        except (OSError, pl.exceptions.PolarsError):  # spoilt: found anew
+            pass
+    found = answer()
+    if run.keeping is not None:
+        partial = path.with_name(f".{name}.partial")
+        path.parent.mkdir(exist_ok=True)
+        found.write_parquet(partial, compression="zstd")
+        partial.replace(path)
+    return found
+
+
+@contextmanager
+def keeping(run: Run) -> Iterator[None]:
+    """Keep what is found out about a run; what was kept of it before, of other tables, goes."""
+    run.keeping = set()
+    try:
+        yield
+        for left in (run.path / FOLDER).glob("*"):
+            if left.name not in run.keeping:
+                left.unlink()
+    finally:
+        run.keeping = None

@@ -1,0 +1,1 @@
+"""The explorer: a web app over runs. Reads their files alone; what it shows are the figures of `figures/`."""

@@ -1,0 +1,176 @@
+"""Prompts tried in the browser: measured one after the other, each as a small run of its own that all views show."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from collections import deque
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, Field
+
+from attnscope.errors import AttnscopeError
+from attnscope.explorer import answers
+from attnscope.explorer.shelf import Shelf
+from attnscope.studies import order_study, perform_order
+
+MOST_WAITING = 20
+MOST_KEPT = 20  # tries; the oldest goes when there are more
+CLASSES = {"digits": "re:\\d", "words": "re:[^\\W\\d_]", "signs": "re:[^\\w\\s]|_"}
+EDITED = "edited"
+
+
+class Trial(BaseModel):
+    """A prompt to measure, and what to insert into a copy of it."""
+
+    text: str = Field(min_length=1, max_length=200_000, description="The prompt.")
+    chat: bool = Field(False, description="As a user's message in the model's chat template.")
+    edit: Literal["nothing", "repeat", "sentence", "random_tokens", "shuffle", "text"] = Field(
+        "nothing", description="What to insert: see the study file's conditions."
+    )
+    insertion: str = Field("...", min_length=1, max_length=20_000, description="The text of repeat and text.")
+    tokens: int = Field(20, ge=1, le=4096, description="How many tokens the insertion has; of text all it has.")
+    place: Literal["before", "after"] = Field("before", description="Of the prompt.")
+
+    def study(self, model: str) -> dict[str, Any]:
+        """As a study file would have it."""
+        made: dict[str, Any] = {
+            "title": "A prompt tried",
+            "models": [{"label": model, "source": model}],
+            "prompts": {"items": [{"text": self.text}], "chat" if self.chat else "plain": "{text}"},
+            "conditions": ["none"],
+            "classes": CLASSES,
+            "measure": {"queries": ["last", "all"]},
+        }
+        if self.edit != "nothing":
+            values = {"repeat": self.insertion, "text": self.insertion, "sentence": "random", "random_tokens": True}
+            length = {} if self.edit == "text" else {"tokens": self.tokens}
+            insert = {self.edit: values.get(self.edit, "text")}
+            made["conditions"].append({"name": EDITED, "insert": insert, self.place: "text", **length})
+        return made
+
+
+class Tried(BaseModel):
+    """How a try stands."""
+
+    id: int
+    status: Literal["waiting", "measuring", "done", "failed"]
+    before: int = 0
+    """Tries that come first."""
+    doing: str = ""
+    share: float = 0.0
+    """Of what is being done."""
+    run: str | None = None
+    """The run that shows it."""
+    edited: bool = False
+    trouble: answers.Trouble | None = None
+
+
+class _Watcher:
+    """Tells a try how its measuring goes."""
+
+    def __init__(self, tried: Tried) -> None:
+        self.tried, self.total, self.done = tried, 1, 0
+
+    def begin(self, what: str, tokens: int) -> None:
+        self.tried.doing, self.tried.share = what, 0.0
+        self.total, self.done = max(1, tokens), 0
+
+    def advance(self, tokens: int) -> None:
+        self.done += tokens
+        self.tried.share = min(1.0, self.done / self.total)
+
+    def say(self, text: str) -> None:
+        self.tried.doing = text
+
+
+class Desk:
+    """Takes tries, measures them in order in a thread of its own, and puts them on the shelf."""
+
+    def __init__(self, model: str, shelf: Shelf) -> None:
+        self.model, self.shelf = model, shelf
+        self._folder = Path(tempfile.mkdtemp(prefix="attnscope-tries-"))
+        self._tries: dict[int, Tried] = {}
+        self._waiting: deque[tuple[Tried, Trial]] = deque()
+        self._turn = threading.Condition()
+        self._lenses: dict[Any, Any] = {}
+        threading.Thread(target=self._work, daemon=True).start()
+
+    def close(self) -> None:
+        """Remove what was tried."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def take(self, trial: Trial) -> Tried:
+        with self._turn:
+            if len(self._waiting) >= MOST_WAITING:
+                raise AttnscopeError(
+                    f"{MOST_WAITING} tries are waiting already",
+                    where="try it",
+                    allowed="a few at a time",
+                    todo="wait until some are done",
+                )
+            tried = Tried(id=len(self._tries) + 1, status="waiting", edited=trial.edit != "nothing")
+            self._tries[tried.id] = tried
+            self._waiting.append((tried, trial))
+            self._turn.notify()
+        return self.look(tried.id)
+
+    def look(self, number: int) -> Tried:
+        tried = self._tries.get(number)
+        if tried is None:
+            raise AttnscopeError(
+                f"there is no try {number}",
+                where="try it",
+                allowed=f"1 to {len(self._tries)}" if self._tries else "none so far",
+                todo="try a prompt first",
+            )
+        order = [each.id for each, _ in list(self._waiting)]
+        tried.before = order.index(number) + 1 if number in order else 0
+        return tried
+
+    def _work(self) -> None:
+        while True:
+            with self._turn:
+                while not self._waiting:
+                    self._turn.wait()
+                tried, trial = self._waiting.popleft()
+            tried.status, tried.doing = "measuring", "loading the model"
+            try:
+                tried.run = self._measure(tried, trial)
+                tried.status = "done"
+            except AttnscopeError as error:
+                tried.trouble = answers.Trouble(
+                    what=error.what, where=error.where, allowed=error.allowed, todo=error.todo
+                )
+                tried.status = "failed"
+            except Exception as error:  # whatever it was, the next try has its turn
+                told = f"{type(error).__name__}: {error}"[:300]
+                tried.trouble = answers.Trouble(
+                    what=told, where="try it", allowed="prompts that the model can read", todo="try another prompt"
+                )
+                tried.status = "failed"
+
+    def _measure(self, tried: Tried, trial: Trial) -> str:
+        name = f"try-{tried.id}"
+        file, folder = self._folder / f"{name}.yaml", self._folder / name
+        file.write_text(yaml.safe_dump(trial.study(self.model), sort_keys=False, allow_unicode=True), encoding="utf-8")
+        order = order_study(str(file), strict=True)
+        perform_order(order, folder, _Watcher(tried), load=self._lens, second_look=False)
+        self.shelf.add(name, folder)
+        done = [each.run for each in self._tries.values() if each.run]
+        for old in done[: max(0, len(done) + 1 - MOST_KEPT)]:
+            self.shelf.remove(old)
+            shutil.rmtree(self._folder / old, ignore_errors=True)
+        return name
+
+    def _lens(self, source: str, **options: Any) -> Any:
+        """The model, loaded once."""
+        from attnscope.lens import load
+
+        key = (source, *sorted((name, str(value)) for name, value in options.items()))
+        if key not in self._lenses:
+            self._lenses[key] = load(source, **options)
+        return self._lenses[key]

@@ -1,0 +1,129 @@
+"""Starts the explorer: takes a port, says where it is, and answers until it is stopped."""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import uvicorn
+
+from attnscope.errors import AttnscopeError
+from attnscope.explorer.app import make_app
+from attnscope.explorer.guard import Guard
+from attnscope.explorer.live import Desk
+from attnscope.explorer.shelf import Shelf
+
+LOOPBACK = "127.0.0.1"
+PORT = 8765
+
+
+def serve(
+    paths: Sequence[Path],
+    *,
+    host: str = LOOPBACK,
+    port: int | None = None,
+    live: str | None = None,
+    ready: Callable[[str], None] = lambda address: None,
+) -> None:
+    """Answer until stopped. ready is told the address, which holds a token if others can reach it."""
+    for path in paths:
+        _refuse_if_no_run(path)
+    shelf = Shelf(paths)
+    taken = _socket(host, port)
+    number = taken.getsockname()[1]
+    loopback = _is_loopback(host)
+    token = None if loopback else secrets.token_urlsafe(24)
+    desk = None if live is None else Desk(live, shelf)
+    app = Guard(make_app(shelf, desk), _hosts(host, number), token)
+    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, date_header=False)
+    server = uvicorn.Server(config)
+    shown = f"[{host}]" if ":" in host else host
+    shown = socket.gethostname() if host in ("0.0.0.0", "::") else shown  # noqa: S104
+    ready(f"http://{shown}:{number}/{f'?token={token}' if token else ''}")
+    threading.Thread(target=_warm_up, args=(shelf,), daemon=True).start()
+    try:
+        server.run(sockets=[taken])
+    finally:
+        if desk is not None:
+            desk.close()
+
+
+def _warm_up(shelf: Shelf) -> None:
+    """Load what the first click would wait for."""
+    from scipy import stats  # noqa: F401
+
+    from attnscope.figures.kind import kinds
+    from attnscope.figures.library import chart_library
+
+    kinds()
+    chart_library()
+    for name in shelf.names:
+        try:
+            run = shelf.open(name)
+            run.cells  # noqa: B018  (which file each cell is in)
+        except AttnscopeError:  # the page tells it
+            continue
+
+
+def _refuse_if_no_run(path: Path) -> None:
+    if not (path / "manifest.json").is_file():
+        raise AttnscopeError(
+            "there is no run here",
+            where=str(path),
+            allowed="folders that 'attnscope run' wrote or is writing",
+            todo="run a study first",
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _hosts(host: str, port: int) -> frozenset[str]:
+    """What the Host header may say: this very address, under the names it has."""
+    names = {host} if not _is_loopback(host) else {"127.0.0.1", "localhost", "[::1]"}
+    if host in ("0.0.0.0", "::"):  # noqa: S104
+        names |= {"127.0.0.1", "localhost", socket.gethostname().lower(), *_addresses()}
+    shown = {f"[{name}]" if ":" in name and not name.startswith("[") else name for name in names}
+    return frozenset(f"{name.lower()}:{port}" for name in shown)
+
+
+def _addresses() -> set[str]:
+    try:
+        return {str(info[4][0]).partition("%")[0] for info in socket.getaddrinfo(socket.gethostname(), None)}
+    except OSError:
+        return set()
+
+
+def _socket(host: str, port: int | None) -> socket.socket:
+    """A port that is free: the one asked for, or the usual one, or any."""
+    wanted = [PORT, 0] if port is None else [port]
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    problem: OSError | None = None
+    for number in wanted:
+        taken = socket.socket(family, socket.SOCK_STREAM)
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            taken.bind((host, number))
+            taken.listen(128)
+        except (OSError, OverflowError) as error:
+            taken.close()
+            problem = error if isinstance(error, OSError) else OSError(f"{error}")
+        else:
+            return taken
+    assert problem is not None  # noqa: S101
+    raise AttnscopeError(
+        f"can't listen there: {problem.strerror or problem}",
+        where=f"{host}:{wanted[0]}",
+        allowed="an address of this machine and a port that is free",
+        todo="choose another with --port, or leave it out",
+    ) from problem

@@ -1,0 +1,167 @@
+// Charts as the server describes them, drawn by Vega without evaluating any code (the page's policy forbids that).
+import * as api from "./api.js";
+import { fill, h, reading, say } from "./dom.js";
+
+let library = null;
+
+function loaded() {
+  library ??= new Promise((resolve, reject) => {
+    const script = document.createElement("script");
+    script.src = "/static/vega.js";
+    script.addEventListener("load", () => resolve(window.vegaEmbed));
+    script.addEventListener("error", () => reject(new Error("the chart library can't be loaded")));
+    document.head.append(script);
+  });
+  return library;
+}
+
+const dark = () => window.matchMedia("(prefers-color-scheme: dark)").matches;
+const DARK = { black: "#e8e8e8", white: "#1b1e23", "#555555": "#b8b8b8", "#bdbdbd": "#4a4d52", "#999999": "#8a8a8a" };
+
+function repainted(value, key = "") {
+  if (key === "datasets" || key === "values") return value;
+  if (Array.isArray(value)) return value.map((each) => repainted(each));
+  if (value && typeof value === "object") {
+    return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, repainted(each, name)]));
+  }
+  return typeof value === "string" ? (DARK[value] ?? value) : value;
+}
+
+function reaching(value, reach, key = "") {
+  if (key === "datasets" || key === "values" || !value || typeof value !== "object") return value;
+  if (Array.isArray(value)) return value.map((each) => reaching(each, reach));
+  const made = Object.fromEntries(Object.entries(value).map(([name, each]) => [name, reaching(each, reach, name)]));
+  if (key === "encoding" && ["mass", "attention"].includes(made.y?.field))
+    made.y = { ...made.y, scale: { ...made.y.scale, domainMax: reach } };
+  return made;
+}
+
+function config() {
+  const ink = dark() ? "#d5d8dd" : "#222222";
+  const line = dark() ? "#3a3f47" : "#dddddd";
+  const words = { labelColor: ink, titleColor: ink };
+  return {
+    background: "transparent",
+    font: "system-ui, sans-serif",
+    title: { color: ink, anchor: "start" },
+    axis: { ...words, gridColor: line, domainColor: line, tickColor: line },
+    legend: words,
+    header: words,
+    view: { stroke: line },
+  };
+}
+
+export function room(container) {
+  return Math.max(220, Math.min(1400, Math.floor(container.clientWidth || 800)));
+}
+
+// One figure: the chart, its caption, its reading, and ways to take it along.
+export class Figure {
+  constructor({ click = null, heading = "h3", open = true } = {}) {
+    this.click = click;
+    this.open = open;
+    this.title = h(heading, { class: "figure-title" });
+    this.caption = h("p", { class: "caption" });
+    this.chart = h("div", { class: "chart", role: "img" });
+    this.more = h("div", { class: "more" });
+    this.element = h("figure", { "aria-busy": "true" }, this.title, this.chart, this.caption, this.more);
+    this.view = null;
+  }
+
+  // Returns what the server answered.
+  async show(run, part, signal, options = {}) {
+    this.element.setAttribute("aria-busy", "true");
+    const drawn = await api.post(api.runPath(run, "/figure"), part, { room: room(this.chart) }, signal);
+    await this.draw(run, part, drawn, signal, options);
+    return drawn;
+  }
+
+  // reach: the upper end of the vertical scale, where two figures are to have the same.
+  async draw(run, part, drawn, signal, { reach = null } = {}) {
+    this.title.textContent = drawn.title;
+    this.caption.textContent = drawn.caption;
+    this.chart.setAttribute("aria-label", `${drawn.title}. ${drawn.caption}`);
+    fill(this.more, this.downloads(run, part, drawn), reading(drawn.reading, { open: this.open }));
+    const embed = await loaded();
+    if (signal?.aborted) return;
+    let description = { ...drawn.chart, description: undefined };
+    if (reach !== null) description = reaching(description, reach);
+    const result = await embed(this.chart, dark() ? repainted(description) : description, {
+      actions: false,
+      ast: true,
+      config: config(),
+      defaultStyle: false,
+      mode: "vega-lite",
+      renderer: "svg",
+      tooltip: { disableDefaultStyle: true, theme: dark() ? "dark" : "light" },
+    });
+    this.view?.finalize();
+    this.view = result.view;
+    if (this.click) {
+      this.view.addEventListener("click", (event, item) => {
+        if (item?.datum) this.click(item.datum, event);
+      });
+      this.chart.classList.add("clickable");
+    }
+    this.element.removeAttribute("aria-busy");
+  }
+
+  downloads(run, part, drawn) {
+    const lines = h(
+      "textarea",
+      { readonly: true, rows: drawn.study.split("\n").length, "aria-label": "Study lines" },
+      drawn.study,
+    );
+    const shown = h(
+      "div",
+      { class: "study-lines", hidden: true },
+      h("p", {}, "Under figures: in a study file, these lines make this figure."),
+      lines,
+    );
+    const button = (ending) =>
+      h("button", { type: "button", onclick: () => this.save(run, part, ending) }, ending.slice(1).toUpperCase());
+    return h(
+      "div",
+      { class: "downloads" },
+      h("span", { class: "soft" }, "Take it along: "),
+      button(".svg"),
+      button(".png"),
+      button(".csv"),
+      h(
+        "button",
+        {
+          type: "button",
+          "aria-expanded": "false",
+          onclick: (event) => {
+            shown.hidden = !shown.hidden;
+            event.target.setAttribute("aria-expanded", String(!shown.hidden));
+            if (!shown.hidden) lines.select();
+          },
+        },
+        "study line",
+      ),
+      shown,
+    );
+  }
+
+  async save(run, part, ending) {
+    try {
+      const blob = await api.file(api.runPath(run, "/figure/file"), part, { ending });
+      const link = h("a", { href: URL.createObjectURL(blob), download: `${part.name}${ending}` });
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+      say(`saved ${part.name}${ending}`);
+    } catch (error) {
+      say(`not saved: ${error.message}`);
+    }
+  }
+
+  // The drawn cell of a head in a map.
+  cell(layer, head) {
+    for (const each of this.chart.querySelectorAll("path")) {
+      const datum = each.__data__?.datum;
+      if (datum && datum.layer === layer && datum.head === head && datum.value !== undefined) return { each, datum };
+    }
+    return null;
+  }
+}

@@ -1,0 +1,248 @@
+// One head: along the prompt, by class, from prompt to prompt, among all heads, and what kind of head it is.
+import * as api from "./api.js";
+import { Figure } from "./charts.js";
+import { fill, h, number, rate, select, table, trouble, withEnds } from "./dom.js";
+import { address, go, headAddress } from "./state.js";
+
+export function settings({ facts, state }) {
+  const query = state.query;
+  const names = facts.conditions.map((each) => each.name);
+  const asked = query.getAll("condition").filter((name) => names.includes(name));
+  const groups = facts.queries.map((each) => each.name);
+  const queries = groups.includes(query.get("queries"))
+    ? query.get("queries")
+    : groups.includes("all")
+      ? "all"
+      : groups[0];
+  const there = facts.measures.filter((each) => each.queries.includes(queries)).map((each) => each.name);
+  const without = facts.conditions[0].without;
+  const first = there.find((name) => !without.includes(name)) ?? there[0];
+  const measure = there.includes(query.get("measure")) ? query.get("measure") : first;
+  return { queries, condition: asked.length ? asked : names, measure };
+}
+
+export function parts({ model, layer, head }, chosen) {
+  const place = { models: [model], layers: [layer], heads: [head] };
+  const shown = { conditions: chosen.condition, queries: chosen.queries };
+  return {
+    lines: { name: "lines", kind: "lines", panels: [{ model, layer, head }], ...shown },
+    bars: { name: "bars", kind: "bars", ...place, ...shown },
+    spread: { name: "spread", kind: "spread", ...place, ...shown, measure: chosen.measure },
+  };
+}
+
+export async function headView(main, context) {
+  const { facts, signal, state } = context;
+  const model = facts.models.find((each) => each.label === state.model);
+  if (!model) throw new Error(`there is no model '${state.model}' in this run`);
+  const chosen = settings(context);
+  const here = (changes = {}, place = {}) => {
+    const { layer, head, label } = { layer: state.layer, head: state.head, label: state.model, ...place };
+    return headAddress(facts.name, label, layer, head, { ...chosen, ...changes });
+  };
+  go(here(), { replace: true });
+  const beside = (list, value, step) => list[list.indexOf(value) + step] ?? null;
+  const step = (name, list, by) => {
+    const next = beside(list, state[name], by);
+    return next === null ? null : here({}, { [name]: next });
+  };
+  const ways = {
+    ArrowLeft: step("layer", model.layers, -1),
+    ArrowRight: step("layer", model.layers, 1),
+    ArrowUp: step("head", model.heads, -1),
+    ArrowDown: step("head", model.heads, 1),
+  };
+  for (const [key, where] of Object.entries(ways)) context.keys[key] = () => where && go(where);
+  const link = (key, words, label) =>
+    ways[key]
+      ? h("a", { href: ways[key], class: "step", "aria-label": label, title: label }, words)
+      : h("span", { class: "step off", "aria-hidden": "true" }, words);
+  const figures = {
+    lines: new Figure({ open: false }),
+    bars: new Figure({ open: false }),
+    spread: new Figure({
+      open: false,
+      click: (datum) =>
+        datum.prompt !== undefined &&
+        go(
+          address([facts.name, "prompt", datum.prompt], {
+            model: state.model,
+            condition: conditionOf(datum.series),
+            queries: chosen.queries,
+            layer: state.layer,
+            head: state.head,
+          }),
+        ),
+    }),
+  };
+  const conditionOf = (label) =>
+    facts.conditions.find((each) => label === each.label || label?.endsWith(`, ${each.label}`))?.name ??
+    chosen.condition[0];
+  const told = h("section", { class: "facts", "aria-label": "What kind of head" }, h("p", { class: "soft" }, "…"));
+  const toggle = (name) => (event) => {
+    const kept = facts.conditions
+      .map((each) => each.name)
+      .filter((each) => (each === name ? event.target.checked : chosen.condition.includes(each)));
+    if (kept.length) go(here({ condition: kept }));
+    else event.target.checked = true;
+  };
+  fill(
+    main,
+    h("h1", {}, `Layer ${state.layer}, head ${state.head}`),
+    h(
+      "p",
+      { class: "walk" },
+      h("span", {}, state.model),
+      " ",
+      link("ArrowLeft", "◀", "the layer before"),
+      link("ArrowRight", "▶", "the next layer"),
+      " layer ",
+      link("ArrowUp", "▲", "the head before"),
+      link("ArrowDown", "▼", "the next head"),
+      " head ",
+      h(
+        "a",
+        {
+          href: address([facts.name, "compare"], {
+            left_model: state.model,
+            left_condition: chosen.condition[0],
+            left_layer: state.layer,
+            left_head: state.head,
+            queries: chosen.queries,
+          }),
+        },
+        "pin it and compare",
+      ),
+      " ",
+      h(
+        "a",
+        {
+          href: address([facts.name, "prompt", 0], {
+            model: state.model,
+            condition: chosen.condition[0],
+            layer: state.layer,
+            head: state.head,
+            queries: chosen.queries,
+          }),
+        },
+        "in a prompt's text",
+      ),
+    ),
+    h(
+      "form",
+      { class: "controls", onsubmit: (event) => event.preventDefault() },
+      facts.models.length > 1 &&
+        select(
+          "Model",
+          facts.models.map((each) => ({ name: each.label, label: each.label })),
+          state.model,
+          (label) => {
+            const other = facts.models.find((each) => each.label === label);
+            go(
+              here(
+                {},
+                {
+                  label,
+                  layer: other.layers.includes(state.layer) ? state.layer : other.layers[0],
+                  head: other.heads.includes(state.head) ? state.head : other.heads[0],
+                },
+              ),
+            );
+          },
+        ),
+      select("Gaze of", facts.queries, chosen.queries, (queries) => go(here({ queries }))),
+      select(
+        "Spread of",
+        facts.measures.filter((each) => each.queries.includes(chosen.queries)),
+        chosen.measure,
+        (measure) => go(here({ measure })),
+      ),
+      facts.conditions.length > 1 &&
+        h(
+          "fieldset",
+          {},
+          h("legend", {}, "Conditions"),
+          facts.conditions.map((each) =>
+            h(
+              "label",
+              { class: "check" },
+              h("input", {
+                type: "checkbox",
+                checked: chosen.condition.includes(each.name),
+                onchange: toggle(each.name),
+              }),
+              each.label,
+            ),
+          ),
+        ),
+    ),
+    told,
+    h("section", { "aria-label": "Along the prompt" }, figures.lines.element),
+    h("div", { class: "two" }, figures.bars.element, figures.spread.element),
+  );
+  const wanted = parts(state, chosen);
+  const draw = async (name) => {
+    try {
+      await figures[name].show(facts.name, wanted[name], signal);
+    } catch (error) {
+      if (!signal.aborted) fill(figures[name].element, trouble(error));
+    }
+  };
+  const tell = async () => {
+    try {
+      const found = await api.get(
+        api.runPath(facts.name, "/head"),
+        { model: state.model, layer: state.layer, head: state.head, queries: chosen.queries },
+        signal,
+      );
+      fill(told, ...headFacts(found, facts, chosen));
+    } catch (error) {
+      if (!signal.aborted) fill(told, trouble(error));
+    }
+  };
+  await Promise.all([tell(), draw("lines"), draw("bars"), draw("spread")]);
+}
+
+function headFacts(found, facts, chosen) {
+  const label = (name) => facts.conditions.find((each) => each.name === name)?.label ?? name;
+  const kinds = found.kinds.map((each) =>
+    h(
+      "li",
+      {},
+      `${label(each.condition)}: `,
+      h("strong", {}, each.kind ?? "not told (patterns were not measured)"),
+      ` · ${Object.entries(each.scores)
+        .map(([name, value]) => `${name} ${value.toFixed(2)}`)
+        .join(", ")}`,
+    ),
+  );
+  const sure = found.changes.filter((each) => each.sure).length;
+  return [
+    h("h2", {}, "Kind of head"),
+    h("ul", { class: "kinds" }, kinds),
+    h("h2", {}, "Among all heads"),
+    h(
+      "div",
+      { class: "two" },
+      table(
+        ["mass on", "share", "rank"],
+        found.ranks.map((each) => [each.what, number(each.value), `${each.rank} of ${each.of}`]),
+        { caption: "By attention" },
+      ),
+      found.changes.length > 0 &&
+        table(
+          ["change of mass on", "difference", "q", "rank"],
+          found.changes.map((each) => [
+            each.what,
+            withEnds(each.value, each.low, each.high),
+            rate(each.q),
+            each.rank === null ? "" : `${each.rank} of ${each.of}`,
+          ]),
+          {
+            grayed: found.changes.map((each) => each.sure === false),
+            caption: `By change, ${sure} of ${found.changes.length} surely so`,
+          },
+        ),
+    ),
+  ];
+}

@@ -1,0 +1,193 @@
+// All heads at once: a measure, or what a condition or another model changes in it.
+import { Figure } from "./charts.js";
+import { fill, h, number, rate, say, select, table, trouble, withEnds } from "./dom.js";
+import { address, go, headAddress } from "./state.js";
+
+// What the address says, filled in where it says nothing.
+export function settings({ facts, state }) {
+  const query = state.query;
+  const one = (name, known, fallback) => (known.includes(query.get(name)) ? query.get(name) : fallback);
+  const models = facts.models.map((each) => each.label);
+  const conditions = facts.conditions.map((each) => each.name);
+  const queries = one(
+    "queries",
+    facts.queries.map((each) => each.name),
+    facts.queries[0].name,
+  );
+  const there = facts.measures.filter((each) => each.queries.includes(queries));
+  const model = one("model", models, models[0]);
+  const condition = one("condition", conditions, conditions[0]);
+  const without = facts.conditions.find((each) => each.name === condition).without;
+  const first = there.find((each) => !without.includes(each.name)) ?? there[0];
+  const measure = one(
+    "measure",
+    there.map((each) => each.name),
+    first.name,
+  );
+  const less = one(
+    "less",
+    conditions.filter((name) => name !== condition),
+    "",
+  );
+  const than = less
+    ? ""
+    : one(
+        "than",
+        models.filter((label) => label !== model),
+        "",
+      );
+  const enriched = there.find((each) => each.name === measure).enrichment;
+  const value = enriched ? one("value", ["mass", "enrichment"], "mass") : "mass";
+  const sort = one("sort", ["depth", "effect"], "depth");
+  return { model, condition, queries, measure, value, less, than, sort };
+}
+
+export function part(chosen) {
+  const made = { name: "map", kind: "heatmap", measure: chosen.measure, queries: chosen.queries };
+  if (chosen.value === "enrichment") made.value = "enrichment";
+  if (chosen.sort === "effect") made.sort = "effect";
+  if (chosen.less) return { ...made, models: [chosen.model], difference: [chosen.less, chosen.condition] };
+  if (chosen.than) return { ...made, conditions: [chosen.condition], difference: [chosen.than, chosen.model] };
+  return { ...made, models: [chosen.model], conditions: [chosen.condition] };
+}
+
+export async function mapView(main, context) {
+  const { facts, signal, state } = context;
+  const chosen = settings(context);
+  const here = (changes = {}) => address([facts.name, "map"], { ...chosen, ...changes });
+  go(here(), { replace: true });
+  const set = (name) => (value) => go(here({ [name]: value, ...(name === "less" ? { than: "" } : {}) }));
+  const queries = facts.queries.find((each) => each.name === chosen.queries);
+  const there = facts.measures.filter((each) => each.queries.includes(chosen.queries));
+  const differences = [
+    { name: "", label: "nothing" },
+    ...facts.conditions
+      .filter((each) => each.name !== chosen.condition)
+      .map((each) => ({ name: `condition:${each.name}`, label: each.label })),
+    ...facts.models
+      .filter((each) => each.label !== chosen.model)
+      .map((each) => ({ name: `model:${each.label}`, label: each.label })),
+  ];
+  const lessOf = (value) => {
+    const [kind, ...rest] = value.split(":");
+    const name = rest.join(":");
+    go(here({ less: kind === "condition" ? name : "", than: kind === "model" ? name : "" }));
+  };
+  const open = (layer, head) =>
+    go(headAddress(facts.name, chosen.model, layer, head, { queries: chosen.queries, measure: chosen.measure }));
+  const figure = new Figure({
+    heading: "h2",
+    click: (datum) => datum.layer !== undefined && datum.head !== undefined && open(datum.layer, datum.head),
+  });
+  const ranking = h("section", {}, h("h2", {}, "Heads that stand out"), h("p", { class: "soft" }, "…"));
+  fill(
+    main,
+    h("h1", {}, "All heads"),
+    h(
+      "form",
+      { class: "controls", onsubmit: (event) => event.preventDefault() },
+      select("Measure", there, chosen.measure, set("measure")),
+      there.find((each) => each.name === chosen.measure).enrichment &&
+        select(
+          "as",
+          [
+            { name: "mass", label: "share of attention" },
+            { name: "enrichment", label: "times a uniform gaze" },
+          ],
+          chosen.value,
+          set("value"),
+        ),
+      select(
+        "Model",
+        facts.models.map((each) => ({ name: each.label, label: each.label })),
+        chosen.model,
+        set("model"),
+      ),
+      select("Condition", facts.conditions, chosen.condition, set("condition")),
+      differences.length > 1 &&
+        select(
+          "less",
+          differences,
+          chosen.less ? `condition:${chosen.less}` : chosen.than ? `model:${chosen.than}` : "",
+          lessOf,
+        ),
+      select("Gaze of", facts.queries, chosen.queries, set("queries")),
+      select(
+        "Sort",
+        [
+          { name: "depth", label: "by depth" },
+          { name: "effect", label: "by effect" },
+        ],
+        chosen.sort,
+        set("sort"),
+      ),
+    ),
+    h("p", { class: "soft hint" }, "Click a cell to open the head. Arrow keys walk over the map, Enter opens."),
+    figure.element,
+    ranking,
+  );
+  let drawn;
+  try {
+    drawn = await figure.show(facts.name, part(chosen), signal);
+  } catch (error) {
+    if (signal.aborted) return;
+    fill(figure.element, trouble(error));
+    ranking.remove();
+    return;
+  }
+  fill(
+    ranking,
+    h("h2", {}, "Heads that stand out"),
+    table(
+      ["", "head", chosen.less || chosen.than ? "change" : "value", "q", "prompts"],
+      drawn.top.map((row, place) => [
+        String(place + 1),
+        h(
+          "a",
+          {
+            href: headAddress(facts.name, chosen.model, row.layer, row.head, {
+              queries: chosen.queries,
+              measure: chosen.measure,
+            }),
+          },
+          `layer ${row.layer} head ${row.head}`,
+        ),
+        row.low === null && row.q === null && !chosen.less && !chosen.than
+          ? number(row.value)
+          : withEnds(row.value, row.low, row.high),
+        rate(row.q),
+        String(row.n ?? ""),
+      ]),
+      { grayed: drawn.top.map((row) => row.sure === false), caption: `Largest in size, gaze of ${queries.label}` },
+    ),
+  );
+  walk(context, figure, chosen, open);
+}
+
+function walk(context, figure, chosen, open) {
+  const model = context.facts.models.find((each) => each.label === chosen.model);
+  const at = { layer: 0, head: 0, begun: false };
+  const move = (layers, heads) => () => {
+    if (at.begun) {
+      at.layer = Math.min(model.layers.length - 1, Math.max(0, at.layer + layers));
+      at.head = Math.min(model.heads.length - 1, Math.max(0, at.head + heads));
+    }
+    at.begun = true;
+    const [layer, head] = [model.layers[at.layer], model.heads[at.head]];
+    figure.chart.querySelector(".cursor")?.classList.remove("cursor");
+    const found = figure.cell(layer, head);
+    if (found) {
+      found.each.classList.add("cursor");
+      found.each.parentNode.append(found.each);
+    }
+    const chance = found?.datum.q >= 0.05 ? ", may be chance" : "";
+    say(`layer ${layer} head ${head}: ${found ? number(found.datum.value) : "no value"}${chance}`);
+  };
+  Object.assign(context.keys, {
+    ArrowRight: move(1, 0),
+    ArrowLeft: move(-1, 0),
+    ArrowDown: move(0, 1),
+    ArrowUp: move(0, -1),
+    Enter: () => at.begun && open(model.layers[at.layer], model.heads[at.head]),
+  });
+}

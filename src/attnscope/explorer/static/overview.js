@@ -1,0 +1,161 @@
+// A run at a glance: its question, its main figure, what was found, what it rests on.
+import * as api from "./api.js";
+import { Figure } from "./charts.js";
+import { fill, h, reading, sentence, table, trouble } from "./dom.js";
+import { address } from "./state.js";
+
+const KEY = 6; // observations at the top
+
+export function runsView(shown) {
+  return h(
+    "section",
+    {},
+    h("h1", {}, "Runs"),
+    h(
+      "ul",
+      { class: "runs" },
+      shown.runs.map((run) =>
+        h(
+          "li",
+          {},
+          run.trouble ? h("strong", {}, run.name) : h("a", { href: address([run.name]) }, run.title),
+          h("span", { class: `badge ${run.status}` }, run.status),
+          run.question && h("p", {}, run.question),
+          run.trouble && h("p", { class: "soft" }, `${run.trouble.what}: ${run.trouble.todo}`),
+        ),
+      ),
+    ),
+  );
+}
+
+export async function overviewView(main, context) {
+  const { facts, signal } = context;
+  const [first, ...others] = facts.figures;
+  const observations = h("ul", { class: "observations" }, h("li", { class: "soft" }, "…"));
+  const figure = new Figure({ heading: "h2", open: false });
+  const evidence = h("div", {}, h("p", { class: "soft" }, "…"));
+  const comparisons = h("div", {}, h("p", { class: "soft" }, "Open to load."));
+  const more = h("div", {});
+  fill(
+    main,
+    h("h1", {}, facts.title),
+    facts.question && h("p", { class: "question" }, facts.question),
+    h("p", { class: "soft" }, facts.summary, " ", h("span", { class: `badge ${facts.status}` }, facts.status)),
+    facts.status !== "finished" &&
+      h(
+        "p",
+        { class: "note" },
+        "This run is not finished: what is shown is what is there so far. ",
+        h("button", { type: "button", onclick: () => context.refresh() }, "Look again"),
+      ),
+    h("section", { "aria-label": "Key observations" }, h("h2", {}, "Key observations"), observations),
+    h("section", { "aria-label": "Main figure" }, figure.element),
+    others.length > 0 &&
+      h(
+        "section",
+        {},
+        h("h2", {}, "More figures of the study"),
+        h(
+          "p",
+          { class: "buttons" },
+          others.map((each) => h("button", { type: "button", onclick: (event) => showMore(event, each) }, each.title)),
+        ),
+        more,
+      ),
+    h("section", {}, h("h2", {}, "Evidence"), evidence),
+    h(
+      "details",
+      { ontoggle: (event) => event.target.open && loadComparisons() },
+      h("summary", {}, h("h2", {}, "Comparisons")),
+      comparisons,
+    ),
+    dropped(facts),
+    facts.command && h("section", {}, h("h2", {}, "How to run it again"), h("pre", {}, facts.command)),
+  );
+
+  async function showMore(event, each) {
+    event.target.disabled = true;
+    const another = new Figure({ open: false });
+    more.append(another.element);
+    try {
+      await another.show(facts.name, each.part, signal);
+    } catch (error) {
+      fill(another.element, trouble(error));
+    }
+  }
+
+  async function loadComparisons() {
+    try {
+      const found = await api.get(api.runPath(facts.name, "/comparisons"), {}, signal);
+      fill(
+        comparisons,
+        h(
+          "p",
+          { class: "soft" },
+          "Mean over heads with 95 % bootstrap intervals; q is the false discovery rate among what is tested together; gray: may be chance, or within what rounding makes.",
+        ),
+        ...found.map((each, place) =>
+          h(
+            "details",
+            { open: place === 0 },
+            h("summary", {}, each.name),
+            h("p", {}, each.facts.join(" ")),
+            each.sheets.map((sheet) => [
+              h("h4", {}, sheet.title),
+              table(sheet.columns, sheet.rows, { grayed: sheet.grayed, caption: sheet.title }),
+            ]),
+          ),
+        ),
+        ...(found.length ? [] : [h("p", {}, "There is one condition and one model, so nothing to compare.")]),
+      );
+    } catch (error) {
+      if (!signal.aborted) fill(comparisons, trouble(error));
+    }
+  }
+
+  const part = first?.part ?? startMap(facts);
+  figure
+    .show(facts.name, part, signal)
+    .then((drawn) => {
+      const found = drawn.reading.find((section) => section.heading === "Observations")?.lines ?? [];
+      const shown = found.length
+        ? found
+        : (drawn.reading.find((section) => section.heading === "Numbers")?.lines ?? []);
+      fill(observations, ...shown.slice(0, KEY).map((line) => h("li", {}, sentence(line))));
+      if (!shown.length) fill(observations, h("li", {}, "This figure has nothing to tell in a sentence."));
+    })
+    .catch((error) => {
+      if (!signal.aborted) fill(figure.element, trouble(error));
+    });
+  api
+    .get(api.runPath(facts.name, "/evidence"), {}, signal)
+    .then((sections) => fill(evidence, reading(sections, { title: "What shows that the numbers can be believed" })))
+    .catch((error) => {
+      if (!signal.aborted) fill(evidence, trouble(error));
+    });
+}
+
+export function startMap(facts) {
+  return {
+    name: "map",
+    kind: "heatmap",
+    measure: facts.measures[0].name,
+    models: [facts.models[0].label],
+    conditions: [facts.conditions[0].name],
+  };
+}
+
+function dropped(facts) {
+  const lines = facts.dropped.map((each) =>
+    h("li", {}, `${each.model}, ${each.condition}, prompt ${each.prompt}: ${each.reason}`),
+  );
+  return h(
+    "section",
+    {},
+    h("h2", {}, "Prompts dropped"),
+    lines.length
+      ? h("ul", {}, lines, facts.more_dropped > 0 && h("li", {}, `and ${facts.more_dropped} more, in the manifest`))
+      : h("p", {}, "None."),
+    facts.empty.length > 0 && h("p", {}, `Classes without a token that the queries see: ${facts.empty.join(", ")}.`),
+  );
+}

@@ -1,0 +1,296 @@
+// A prompt's own text, shaded by the attention its tokens receive; another condition or model beside it.
+import * as api from "./api.js";
+import { fill, h, number, say, select, trouble, visible } from "./dom.js";
+import { address, go } from "./state.js";
+
+function settings({ facts, state }) {
+  const query = state.query;
+  const one = (name, known, fallback) => (known.includes(query.get(name)) ? query.get(name) : fallback);
+  const models = facts.models.map((each) => each.label);
+  const conditions = facts.conditions.map((each) => each.name);
+  const model = one("model", models, models[0]);
+  const held = facts.models.find((each) => each.label === model);
+  const condition = one("condition", conditions, conditions[0]);
+  const groups = facts.queries.map((each) => each.name);
+  const layer = one("layer", held.layers.map(String), "");
+  const head = one("head", held.heads.map(String), "");
+  const beside = query.get("beside") ?? "";
+  const known = [
+    ...conditions.filter((each) => each !== condition).map((each) => `condition:${each}`),
+    ...models.filter((each) => each !== model).map((each) => `model:${each}`),
+  ];
+  const classes = facts.classes.map((each) => each.name);
+  const hide = query.getAll("hide").filter((each) => classes.includes(each));
+  return {
+    model,
+    condition,
+    queries: one("queries", groups, groups[0]),
+    layer,
+    head,
+    beside: known.includes(beside) ? beside : "",
+    hide,
+  };
+}
+
+export async function promptView(main, context) {
+  const { facts, signal, state } = context;
+  const chosen = settings(context);
+  const number_ = Number.isInteger(state.prompt) ? state.prompt : 0;
+  const here = (changes = {}, prompt = number_) => address([facts.name, "prompt", prompt], { ...chosen, ...changes });
+  go(here(), { replace: true });
+  const set = (name) => (value) => go(here({ [name]: value }));
+  const held = facts.models.find((each) => each.label === chosen.model);
+  const [kind, ...rest] = chosen.beside.split(":");
+  const other = chosen.beside
+    ? {
+        model: kind === "model" ? rest.join(":") : chosen.model,
+        condition: kind === "condition" ? rest.join(":") : chosen.condition,
+      }
+    : null;
+  const sides = [{ model: chosen.model, condition: chosen.condition }, ...(other ? [other] : [])];
+  const every = (words) => ({ name: "", label: words });
+  const texts = h("div", {}, h("p", { class: "soft" }, "…"));
+  const about = h("p", { class: "about", "aria-hidden": "true" }, "Point at a token to see its numbers.");
+  const turn = h("span", { class: "walk" });
+  const condition = (name) => facts.conditions.find((each) => each.name === name).label;
+  fill(
+    main,
+    h("h1", {}, `Prompt ${number_}`),
+    h("p", {}, turn),
+    h(
+      "form",
+      { class: "controls", onsubmit: (event) => event.preventDefault() },
+      facts.models.length > 1 &&
+        select(
+          "Model",
+          facts.models.map((each) => ({ name: each.label, label: each.label })),
+          chosen.model,
+          set("model"),
+        ),
+      select("Condition", facts.conditions, chosen.condition, set("condition")),
+      (facts.conditions.length > 1 || facts.models.length > 1) &&
+        select(
+          "beside",
+          [
+            every("nothing"),
+            ...facts.conditions
+              .filter((each) => each.name !== chosen.condition)
+              .map((each) => ({ name: `condition:${each.name}`, label: each.label })),
+            ...facts.models
+              .filter((each) => each.label !== chosen.model)
+              .map((each) => ({ name: `model:${each.label}`, label: each.label })),
+          ],
+          chosen.beside,
+          set("beside"),
+        ),
+      select("Gaze of", facts.queries, chosen.queries, set("queries")),
+      select(
+        "Layer",
+        [every("mean of all"), ...held.layers.map((each) => ({ name: String(each), label: String(each) }))],
+        chosen.layer,
+        set("layer"),
+      ),
+      select(
+        "Head",
+        [every("mean of all"), ...held.heads.map((each) => ({ name: String(each), label: String(each) }))],
+        chosen.head,
+        set("head"),
+      ),
+      h(
+        "fieldset",
+        {},
+        h("legend", {}, "Shade classes"),
+        facts.classes.map((each) =>
+          h(
+            "label",
+            { class: "check" },
+            h("input", {
+              type: "checkbox",
+              checked: !chosen.hide.includes(each.name),
+              onchange: (event) => {
+                const hide = event.target.checked
+                  ? chosen.hide.filter((name) => name !== each.name)
+                  : [...chosen.hide, each.name];
+                go(here({ hide }));
+              },
+            }),
+            swatch(each.colour),
+            each.label,
+          ),
+        ),
+      ),
+    ),
+    about,
+    texts,
+  );
+  let found;
+  try {
+    found = await Promise.all(
+      sides.map((side) =>
+        api.get(
+          api.runPath(facts.name, "/prompt"),
+          {
+            prompt: number_,
+            ...side,
+            queries: chosen.queries,
+            layer: chosen.layer,
+            head: chosen.head,
+            first: state.query.get("first") ?? 0,
+          },
+          signal,
+        ),
+      ),
+    );
+  } catch (error) {
+    if (!signal.aborted) fill(texts, trouble(error));
+    return;
+  }
+  const [one] = found;
+  main.querySelector("h1").textContent =
+    one.name === String(one.number)
+      ? `Prompt ${one.number}`
+      : `Prompt ${one.number}: ${visible(one.name).slice(0, 80)}`;
+  const ways = { ArrowLeft: one.before, ArrowRight: one.after };
+  for (const [key, where] of Object.entries(ways)) context.keys[key] = () => where !== null && go(here({}, where));
+  fill(
+    turn,
+    ...[
+      ["ArrowLeft", "◀", "the prompt before"],
+      ["ArrowRight", "▶", "the next prompt"],
+    ].map(([key, sign, label]) =>
+      ways[key] === null
+        ? h("span", { class: "step off", "aria-hidden": "true" }, sign)
+        : h("a", { href: here({}, ways[key]), class: "step", "aria-label": label, title: label }, sign),
+    ),
+    ` ${facts.prompts} prompts. ${one.caption}`,
+  );
+  const marked = new Map();
+  const panels = found.map((text) => shaded(text, facts, chosen, marked, about, found));
+  fill(
+    texts,
+    h(
+      "div",
+      { class: `texts ${found.length > 1 ? "pair" : ""}` },
+      lined(panels, found, (side) => `${side.model}, ${condition(side.condition)}`),
+    ),
+    pages(one, here, state),
+    h(
+      "details",
+      { class: "reading", open: true },
+      h("summary", {}, "The reading"),
+      found.map((text) => [
+        h("h4", {}, `${text.model}, ${condition(text.condition)}`),
+        h(
+          "ul",
+          {},
+          text.reading.map((line) => h("li", {}, visible(line))),
+        ),
+      ]),
+    ),
+    h(
+      "p",
+      { class: "soft" },
+      "The deepest shade is that of the second highest token; the highest has a frame. Each text has its own scale.",
+    ),
+  );
+}
+
+function swatch(colour) {
+  const made = h("span", { class: "swatch", "aria-hidden": "true" });
+  if (colour) made.style.background = colour;
+  return made;
+}
+
+function pages(text, here, state) {
+  if (text.count <= text.tokens.length) return null;
+  const size = text.tokens.length;
+  const first = Number(state.query.get("first") ?? 0);
+  return h(
+    "p",
+    {},
+    `Tokens ${first} to ${first + size - 1} of ${text.count}. `,
+    first > 0 && h("a", { href: here({ first: Math.max(0, first - 3000) }) }, "those before"),
+    " ",
+    first + size < text.count && h("a", { href: here({ first: first + size }) }, "those after"),
+  );
+}
+
+// The tokens of one text, as elements, in runs of one segment.
+function shaded(text, facts, chosen, marked, about, found) {
+  const runs = [];
+  const highest = Math.max(...text.tokens.map((token) => token.attention ?? 0));
+  const colours = new Map(facts.classes.map((each) => [each.name, each.colour]));
+  for (const token of text.tokens) {
+    const hidden = token.classes.length > 0 && token.classes.every((name) => chosen.hide.includes(name));
+    const element = h("span", { class: "token", "data-position": token.position }, shownText(token));
+    if (!hidden && token.attention !== null) {
+      element.style.setProperty("--heat", String(Math.min(1, text.top > 0 ? token.attention / text.top : 0)));
+      if (token.attention === highest) element.classList.add("highest");
+    } else element.classList.add(token.attention === null ? "unseen" : "off");
+    const colour = colours.get(token.classes.find((name) => name !== "other"));
+    if (colour) element.style.setProperty("--class", colour);
+    if (token.shared !== null) {
+      if (!marked.has(token.shared)) marked.set(token.shared, []);
+      marked.get(token.shared).push({ text, token, element });
+    }
+    const point = () => pointAt(text, token, element, marked, about, found);
+    element.addEventListener("pointerenter", point);
+    element.addEventListener("click", point);
+    const last = runs.at(-1);
+    const made = token.text.endsWith("\n") ? [element, "\n"] : [element]; // so that no frame reaches into the next line
+    if (last && last.segment === token.segment) last.elements.push(...made);
+    else runs.push({ segment: token.segment, elements: made });
+  }
+  return runs;
+}
+
+function shownText(token) {
+  const text = visible(token.text).replace(/\n$/, "");
+  return token.length > token.text.length ? `${text}… (${token.length.toLocaleString("en")} characters)` : text;
+}
+
+function pointAt(text, token, element, marked, about, found) {
+  document.querySelectorAll(".token.pointed").forEach((each) => each.classList.remove("pointed"));
+  element.classList.add("pointed");
+  const told = [
+    `${JSON.stringify(token.text.slice(0, 40))} at ${token.position}: ${token.attention === null ? "not seen by any query" : number(token.attention)}, ${token.segment}, ${token.classes.join(" and ")}`,
+  ];
+  if (found.length > 1) {
+    const others = (marked.get(token.shared) ?? []).filter((each) => each.text !== text);
+    for (const each of others) {
+      each.element.classList.add("pointed");
+      told.push(
+        `${each.text.model}, ${each.text.condition}: ${number(each.token.attention)} at ${each.token.position}`,
+      );
+    }
+    if (!others.length) told.push("not in the other");
+  }
+  about.textContent = told.join(" · ");
+  say(about.textContent);
+}
+
+// Segments as rows, so that what both texts have stands side by side and an insertion has its own row.
+function lined(panels, found, title) {
+  const heads = found.map((text) => h("h2", {}, title(text)));
+  const block = (run) =>
+    run
+      ? h(
+          "div",
+          { class: `segment ${run.segment === "inserted" ? "inserted" : ""}` },
+          h("span", { class: "tag" }, run.segment),
+          h("div", { class: "words", dir: "ltr" }, run.elements),
+        )
+      : h("div", { class: "segment none" });
+  if (panels.length === 1) return [heads[0], panels[0].map(block)];
+  const [left, right] = panels;
+  const rows = [];
+  let [one, two] = [0, 0];
+  while (one < left.length || two < right.length) {
+    const [mine, theirs] = [left[one], right[two]];
+    if (mine && theirs && mine.segment === theirs.segment) rows.push([left[one++], right[two++]]);
+    else if (mine && (!theirs || mine.segment === "inserted")) rows.push([left[one++], null]);
+    else if (theirs && (!mine || theirs.segment === "inserted")) rows.push([null, right[two++]]);
+    else rows.push([left[one++], right[two++]]);
+  }
+  return [...heads, ...rows.flatMap(([mine, theirs]) => [block(mine), block(theirs)])];
+}

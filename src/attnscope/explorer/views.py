@@ -1,0 +1,516 @@
+"""What each page shows, made from a run: figures as study lines make them, and facts about heads and prompts."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+import yaml
+
+from attnscope.analysis.arms import MASS, Arm, empty_classes, masses, seen_classes
+from attnscope.analysis.comparisons import comparisons, family
+from attnscope.analysis.effects import FALSE_DISCOVERIES, FEWEST, effects
+from attnscope.analysis.gazes import Heads, gazes
+from attnscope.analysis.head_kinds import head_kinds
+from attnscope.analysis.matching import BY_NUMBER, matched
+from attnscope.analysis.measures import WORDS
+from attnscope.analysis.run import Run
+from attnscope.analysis.spread import mean_of_seen
+from attnscope.errors import AttnscopeError, near
+from attnscope.explorer import answers
+from attnscope.figures import selection, sentences
+from attnscope.figures.kind import find_kind
+from attnscope.figures.selection import present
+from attnscope.figures.write import Figure, make_figure
+from attnscope.report.evidence import evidence_card
+from attnscope.report.page import summary_of
+from attnscope.report.sheets import facts as facts_of
+from attnscope.report.sheets import sheets
+from attnscope.study.classes import membership
+from attnscope.study.consistency import figure_problems, unmeasured
+from attnscope.study.measures import MEASURES, SCORES
+from attnscope.study.parts import FigurePart
+from attnscope.study.segments import TEMPLATE, Span
+from attnscope.study.tokens import Token
+
+MOST_TOKENS = 3000  # of a prompt at once
+MOST_CHARACTERS = 400  # of a token
+MOST_PROMPTS = 50  # in a list
+MOST_DROPPED = 100
+TOP = 12  # heads told of a map
+BEGINNING = 80  # characters
+
+
+def run_facts(name: str, run: Run) -> answers.RunFacts:
+    dropped = run.manifest["dropped"]
+    return answers.RunFacts(
+        name=name,
+        title=run.study.title or name,
+        question=run.study.question,
+        status=run.status,
+        summary=summary_of(run),
+        prompts=len({number for model in run.models for each in run.conditions for number in run.prompts(model, each)}),
+        models=[_model(run, label) for label in run.models],
+        conditions=[_condition(run, each) for each in run.conditions],
+        queries=[answers.Named(name=each, label=selection.group_words(each)) for each in run.study.measure.queries],
+        classes=[_class(run, each) for each in run.classes],
+        measures=list(_measures(run)),
+        figures=[_figure_line(part) for part in run.study.figures if present(run, part) is not None],
+        empty=empty_classes(run),
+        dropped=[answers.Drop(**each) for each in dropped[:MOST_DROPPED]],
+        more_dropped=max(0, len(dropped) - MOST_DROPPED),
+        command=run.manifest.get("command"),
+    )
+
+
+def _model(run: Run, label: str) -> answers.ModelFacts:
+    known = run.manifest["models"][label]
+    about = f"{known['architecture']}, {known['dtype']}"
+    return answers.ModelFacts(label=label, about=about, layers=run.layers(label), heads=run.heads(label))
+
+
+def _condition(run: Run, name: str) -> answers.ConditionFacts:
+    colours = selection.condition_colours(run, run.conditions)
+    label = selection.condition_label(run, name)
+    inserts = run.study.condition(name).insert is not None
+    seen = {each for model in run.models for each in seen_classes(run, model, name)}
+    without = [each for each in run.classes if each not in seen]
+    return answers.ConditionFacts(name=name, label=label, colour=colours[label], inserts=inserts, without=without)
+
+
+def _class(run: Run, name: str) -> answers.Named:
+    label = selection.class_label(run, name)
+    return answers.Named(name=name, label=label, colour=selection.class_colours(run, run.classes)[label])
+
+
+def _measures(run: Run) -> Iterator[answers.MeasureFacts]:
+    groups = run.study.measure.queries
+    for name in run.classes:
+        label = selection.class_label(run, name)
+        yield answers.MeasureFacts(name=name, label=label, queries=groups, enrichment=True)
+    for name in MEASURES:
+        there = [
+            group
+            for group in groups
+            if name not in unmeasured(run.study, FigurePart(name="map", kind="heatmap", queries=group))
+        ]
+        if there:
+            label = f"{name}: {WORDS[name]}" if name in WORDS else name
+            yield answers.MeasureFacts(name=name, label=label, queries=there, enrichment=False)
+
+
+def _figure_line(part: FigurePart) -> answers.FigureLine:
+    told = part.model_dump(mode="json", exclude_defaults=True)
+    return answers.FigureLine(name=part.name, kind=part.kind, title=part.title or part.name, part=told)
+
+
+def figure(run: Run, part: FigurePart, room: int | None = None) -> Figure:
+    """A figure of the run's, refused in four parts where it asks for what the run has not."""
+    find_kind(part.kind, "kind")
+    for problem in figure_problems(run.study, part):
+        raise AttnscopeError(
+            problem.what,
+            where=".".join(str(each) for each in problem.at[2:]) or "figure",
+            allowed=problem.allowed,
+            todo="choose another",
+        )
+    shown = present(run, part)
+    if shown is None:
+        raise AttnscopeError(
+            "what this figure shows was not measured",
+            where=part.name,
+            allowed=f"models {', '.join(run.models)}; conditions {', '.join(run.conditions)}",
+            todo="choose others",
+        )
+    return make_figure(run, shown, room)
+
+
+def drawn(run: Run, part: FigurePart, room: int | None = None) -> answers.Drawn:
+    made = figure(run, part, room)
+    return answers.Drawn(
+        title=made.look.title or part.name,
+        caption=made.look.caption + made.marks,
+        reading=reading_of(made.reading),
+        chart=made.description,
+        study=study_lines(part),
+        top=_top(made.table) if part.kind == "heatmap" else [],
+        reach=_reach(part.kind, made.table),
+    )
+
+
+def _reach(kind: str, table: pl.DataFrame) -> float | None:
+    if kind == "lines":
+        return float(table.select(pl.max_horizontal("attention", "high").max()).item())
+    if kind == "bars":
+        whole = table.group_by("group", "bar").agg(pl.col("mass").sum(), pl.col("total_high").first())
+        return 1.08 * float(whole.select(pl.max_horizontal("mass", "total_high").max()).item())
+    return None
+
+
+def reading_of(document: str) -> list[answers.Section]:
+    """A written reading by its headings."""
+    made: list[answers.Section] = []
+    for line in document.splitlines():
+        if line.startswith("## "):
+            made.append(answers.Section(heading=line[3:], lines=[]))
+        elif line.startswith("- ") and made:
+            made[-1].lines.append(line[2:])
+    return made
+
+
+def study_lines(part: FigurePart) -> str:
+    """What to add to a study file's `figures` to get this figure."""
+    told = part.model_dump(mode="json", exclude_defaults=True)
+    return yaml.safe_dump([told], sort_keys=False, allow_unicode=True, width=100)
+
+
+def _top(table: pl.DataFrame) -> list[dict[str, Any]]:
+    """The heads of a map that stand out most, one panel after the other."""
+    found = []
+    sure = pl.col("q").is_null() | (
+        (pl.col("q") < FALSE_DISCOVERIES) & (pl.col("value").abs() > pl.col("floor").fill_null(0))
+    )
+    for _, part in table.group_by("panel", maintain_order=True):
+        rows = part.with_columns(sure=sure).sort(pl.col("value").abs(), descending=True, maintain_order=True).head(TOP)
+        found += rows.select("panel", "layer", "head", "value", "low", "high", "q", "sure", "n").to_dicts()
+    return found
+
+
+def evidence(run: Run) -> list[answers.Section]:
+    """The run's evidence card: as the report wrote it, or made now."""
+    written = run.path / "evidence.md"
+    if run.status == "finished" and written.is_file():
+        return reading_of(written.read_text(encoding="utf-8"))
+    return reading_of(evidence_card(run))
+
+
+def compared(run: Run) -> list[answers.ComparisonSheets]:
+    """Everything the study implies, as the report tells it."""
+    made = []
+    for each in run.compare():
+        rows = [(queries, sheet) for queries in run.study.measure.queries for sheet in sheets(each, queries)]
+        made.append(
+            answers.ComparisonSheets(
+                name=each.comparison.name,
+                facts=facts_of(each),
+                sheets=[
+                    answers.SheetRows(
+                        title=f"{queries}: {sheet.title}",
+                        columns=list(sheet.columns),
+                        rows=[list(row) for row in sheet.rows],
+                        grayed=list(sheet.grayed),
+                    )
+                    for queries, sheet in rows
+                ],
+            )
+        )
+    return made
+
+
+@dataclass(frozen=True)
+class Place:
+    """A head of a model, seen through a query group."""
+
+    model: str
+    layer: int
+    head: int
+    queries: str
+
+    def checked(self, run: Run) -> Place:
+        """Refused if the run has no such head."""
+        named(self.model, run.models, "model")
+        named(self.queries, run.study.measure.queries, "queries")
+        for what, number, there in (
+            ("layer", self.layer, run.layers(self.model)),
+            ("head", self.head, run.heads(self.model)),
+        ):
+            if number not in there:
+                raise AttnscopeError(
+                    f"{what} {number} of {self.model} was not measured",
+                    where=what,
+                    allowed=f"{what}s {there[0]} to {there[-1]}",
+                    todo="choose another",
+                )
+        return self
+
+    def at(self, run: Run) -> tuple[int, int]:
+        """Its place on the axes of arrays."""
+        return run.layers(self.model).index(self.layer), run.heads(self.model).index(self.head)
+
+
+def named(word: str, known: Sequence[str], what: str) -> str:
+    if word not in known:
+        raise AttnscopeError(
+            f"there is no {what} '{word[:80]}'", where=what, allowed=near(word[:80], known), todo="choose another"
+        )
+    return word
+
+
+def head_facts(run: Run, place: Place) -> answers.HeadFacts:
+    place.checked(run)
+    kinds = []
+    for name in run.conditions:
+        if run.has(place.model, name):
+            held = head_kinds(run, place.model, name, place.queries)
+            row = held.filter(pl.col("layer") == place.layer, pl.col("head") == place.head).row(0, named=True)
+            scores = {score: row[score] for score in SCORES if row[score] is not None}
+            kinds.append({"condition": name, "kind": row["kind"], "scores": scores, "n": row["n"]})
+    return answers.HeadFacts(
+        model=place.model,
+        layer=place.layer,
+        head=place.head,
+        kinds=kinds,
+        ranks=list(_ranks(run, place)),
+        changes=list(_changes(run, place)),
+    )
+
+
+def _ranks(run: Run, place: Place) -> Iterator[answers.Rank]:
+    group = run.study.measure.queries.index(place.queries)
+    for name in run.conditions:
+        if not run.has(place.model, name):
+            continue
+        means = masses(run, place.model, name).mass[:, group].mean(0)  # (layers, heads, classes)
+        for number, token_class in enumerate(run.classes):
+            mine = means[..., number]
+            value = float(mine[place.at(run)])
+            label = f"{selection.class_label(run, token_class)}, {selection.condition_label(run, name)}"
+            yield answers.Rank(what=label, value=value, rank=1 + int((mine > value).sum()), of=mine.size)
+
+
+def _changes(run: Run, place: Place) -> Iterator[answers.Rank]:
+    """What is compared of this head: the comparisons that its model is a side of."""
+    for each in comparisons(run):
+        ends = {each.one.model: ("layer", "head"), each.two.model: ("layer_two", "head_two")}
+        if place.model not in ends:
+            continue
+        columns = ends[place.model]
+        found = family(each, place.queries, MASS)
+        if found is None:
+            continue
+        rows = found[0].filter(pl.col(columns[0]) == place.layer, pl.col(columns[1]) == place.head, pl.col("n") > 0)
+        heads = found[0].select("layer", "head").unique().height
+        for row in rows.iter_rows(named=True):
+            what = f"{selection.class_label(run, row['token_class'])}: {each.name}"
+            numbers = {key: row[key] for key in ("low", "high", "q", "sure", "rank")}
+            yield answers.Rank(what=what, value=row["difference"], of=heads, **numbers)
+
+
+def find_prompts(run: Run, text: str) -> answers.PromptLines:
+    """Prompts whose number, name or text has these words; all of them without any."""
+    held = (
+        run.table("prompts")
+        .select("prompt", "name", "text", "tokens")
+        .collect()
+        .unique("prompt", keep="first", maintain_order=True)
+        .sort("prompt")
+    )
+    words = text.strip().lower()
+    if words:
+        known = pl.col("text").str.to_lowercase().str.contains(words, literal=True)
+        called = pl.col("name").str.to_lowercase().str.contains(words, literal=True)
+        held = held.filter(known | called | (pl.col("prompt").cast(pl.String) == words))
+    return answers.PromptLines(
+        prompts=[
+            answers.PromptLine(
+                number=row["prompt"],
+                name=row["name"][:BEGINNING],
+                begins=_around(row["text"], words),
+                tokens=row["tokens"],
+            )
+            for row in held.head(MOST_PROMPTS).iter_rows(named=True)
+        ],
+        found=len(held),
+    )
+
+
+def _around(text: str, words: str) -> str:
+    """The part of a text where some words are, or its beginning."""
+    at = max(0, text.lower().find(words)) if words else 0
+    start = max(0, at - BEGINNING // 3)
+    return " ".join(f"{'…' if start else ''}{text[start : start + BEGINNING]}".split())
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Which prompt is read, under which condition, by which head; without one, the mean over all."""
+
+    prompt: int
+    model: str
+    condition: str
+    queries: str
+    layer: int | None = None
+    head: int | None = None
+    over: str = "visible"
+    first: int = 0
+
+
+def prompt_text(run: Run, wanted: Reading) -> answers.PromptText:
+    named(wanted.model, run.models, "model")
+    named(wanted.condition, run.conditions, "condition")
+    named(wanted.queries, run.study.measure.queries, "queries")
+    numbers = sorted(run.prompts(wanted.model, wanted.condition))
+    if wanted.prompt not in numbers:
+        raise AttnscopeError(
+            f"prompt {wanted.prompt} was not measured on {wanted.model} under {wanted.condition}",
+            where="prompt",
+            allowed=f"{len(numbers)} prompts from {numbers[0]} to {numbers[-1]}" if numbers else "none so far",
+            todo="choose another",
+        )
+    part = FigurePart(
+        name="prompt",
+        kind="strip",
+        models=[wanted.model],
+        conditions=[wanted.condition],
+        queries=wanted.queries,
+        layers="all" if wanted.layer is None else [wanted.layer],
+        heads="all" if wanted.head is None else [wanted.head],
+        prompt=wanted.prompt,
+        over="all" if wanted.over == "all" else "visible",
+    )
+    layers, heads = selection.layers(run, part, wanted.model), selection.heads(run, part, wanted.model)
+    chosen = Heads(wanted.model, wanted.queries, layers, heads, part.over)
+    gaze = next(gazes(run, chosen, wanted.condition, wanted.prompt))
+    attention = mean_of_seen(gaze.attention, (0, 1))
+    columns = ["position", "token_id", "text", "start", "end", "special", "segment"]
+    held = run.rows("tokens", wanted.model, wanted.condition, columns, wanted.prompt)
+    cell = run.rows("prompts", wanted.model, wanted.condition, ["name", "text", "spans"], wanted.prompt)
+    row = cell.row(0, named=True)
+    tokens = [Token(*each) for each in held.drop("segment").iter_rows()]
+    spans = [Span(**span) for span in row["spans"]]
+    shares = membership(run.study.rules, row["text"], tokens, spans)
+    shared = _shared(tokens, held["segment"].to_list(), gaze.base, spans)
+    made = list(_tokens(run, tokens, held["segment"].to_list(), attention, gaze.base, shared, shares))
+    seen = np.sort(attention[~np.isnan(attention)])[::-1]
+    place = numbers.index(wanted.prompt)
+    return answers.PromptText(
+        number=wanted.prompt,
+        name=row["name"],
+        model=wanted.model,
+        condition=wanted.condition,
+        caption=f"Gaze of {selection.group_words(wanted.queries)}, mean over "
+        f"{selection.layers_words(run, part, [wanted.model])} and {selection.heads_words(run, part)}.",
+        tokens=made[wanted.first : wanted.first + MOST_TOKENS],
+        first=min(wanted.first, len(made)),
+        count=len(made),
+        top=float(seen[1] if len(seen) > 1 else seen[0]) if len(seen) else 0.0,
+        segments=list(dict.fromkeys(held["segment"])),
+        reading=_told(made),
+        before=numbers[place - 1] if place else None,
+        after=numbers[place + 1] if place + 1 < len(numbers) else None,
+    )
+
+
+def _tokens(
+    run: Run,
+    tokens: Sequence[Token],
+    segments: Sequence[str],
+    attention: Any,
+    base: Any,
+    shared: Sequence[str | None],
+    shares: Any,
+) -> Iterator[answers.TokenFacts]:
+    for place, token in enumerate(tokens):
+        yield answers.TokenFacts(
+            position=token.position,
+            text=token.text[:MOST_CHARACTERS],
+            length=len(token.text),
+            attention=None if np.isnan(attention[place]) else float(attention[place]),
+            segment=segments[place],
+            base=None if base[place] < 0 else int(base[place]),
+            shared=shared[place],
+            classes=[name for name, share in zip(run.classes, shares[:, place], strict=True) if share > 0],
+        )
+
+
+def _shared(tokens: Sequence[Token], segments: Sequence[str], base: Any, spans: Sequence[Span]) -> list[str | None]:
+    """A token's place in its segment, which other conditions and models have too; a template's by its base position."""
+    before: dict[str, int] = {}
+    shift = {}
+    for span in spans:
+        shift[span.start] = before.get(span.segment, 0) - span.start
+        before[span.segment] = before.get(span.segment, 0) + span.end - span.start
+    starts = sorted(shift)
+    made: list[str | None] = []
+    for place, token in enumerate(tokens):
+        if base[place] < 0:
+            made.append(None)
+        elif segments[place] == TEMPLATE or token.start == token.end:
+            made.append(f"{base[place]} {token.text[:MOST_CHARACTERS]}")
+        else:
+            offset = shift[starts[max(0, bisect_right(starts, token.start) - 1)]]
+            made.append(f"{segments[place]} {token.start + offset} {token.end + offset}")
+    return made
+
+
+def _told(tokens: Sequence[answers.TokenFacts]) -> list[str]:
+    """The reading of a shaded text: where most of it is, token by token and segment by segment."""
+    seen = [token for token in tokens if token.attention is not None]
+    best = sorted(seen, key=lambda token: -(token.attention or 0))[:8]
+    told = [f"{token.text[:30]!r} at {token.position} {sentences.number(token.attention or 0)}" for token in best]
+    made = [f"Highest: {sentences.listed(told)}."] if told else ["No query sees any of these tokens."]
+    by: dict[str, list[float]] = {}
+    for token in seen:
+        by.setdefault(token.segment, []).append(token.attention or 0)
+    means = [f"{name} {sentences.number(float(np.mean(each)))} ({len(each)})" for name, each in by.items()]
+    return [*made, f"Mean of a segment's tokens (how many): {'; '.join(means)}."] if means else made
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a pair: a head under a condition."""
+
+    place: Place
+    condition: str
+
+    def checked(self, run: Run) -> Side:
+        self.place.checked(run)
+        named(self.condition, run.conditions, "condition")
+        return self
+
+
+def pair(run: Run, left: Side, right: Side) -> answers.Pair:
+    """Right less left by class, within prompts."""
+    sides = [side.checked(run) for side in (left, right)]
+    held = [masses(run, side.place.model, side.condition) for side in sides]
+    prompts, mine, theirs = np.intersect1d(held[0].prompts, held[1].prompts, return_indices=True)
+    values = []
+    for side, each, which in zip(sides, held, (mine, theirs), strict=True):
+        group = run.study.measure.queries.index(side.place.queries)
+        values.append(each.mass[which, group][:, *side.place.at(run)])  # (prompts, classes)
+    found = effects(values[1] - values[0], run.study.seed)
+    means = [mean_of_seen(each, 0) for each in values]
+    rows = []
+    for number, name in enumerate(run.classes):
+        numbers = {key: _known(getattr(found, key)[number]) for key in ("low", "high", "q")}
+        rows.append(
+            answers.PairRow(
+                token_class=selection.class_label(run, name),
+                left=_known(means[0][number]),
+                right=_known(means[1][number]),
+                difference=_known(found.mean[number]),
+                n=int(found.n[number]),
+                **numbers,
+            )
+        )
+    return answers.Pair(rows=rows, facts=list(_pair_facts(run, left, right, len(prompts))))
+
+
+def _pair_facts(run: Run, left: Side, right: Side, prompts: int) -> Iterator[str]:
+    yield f"Right less left, mass by class, within {sentences.counted(prompts, 'prompt')}."
+    if prompts < FEWEST:
+        yield f"With fewer than {FEWEST} prompts there is no interval and no test."
+    else:
+        yield "q: the false discovery rate among the classes of this pair; a pair that was sought out is a choice."
+    if left.place.model != right.place.model:
+        arms = (Arm(run, left.place.model, left.condition), Arm(run, right.place.model, right.condition))
+        if matched(*arms).method != BY_NUMBER:
+            yield "Heads of these models are not the same under the same number."
+
+
+def _known(value: Any) -> float | None:
+    return None if np.isnan(value) else float(value)
