@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from attnscope.errors import AttnscopeError
 
 if TYPE_CHECKING:
-    from attnscope.analysis.run import Run
     from attnscope.lens import Lens, load
     from attnscope.meter.reading import Reading
+    from attnscope.notebook import Run
     from attnscope.studies import run_study
 
 __all__ = ["AttnscopeError", "Lens", "Reading", "Run", "load", "run_study"]
@@ -34,7 +34,7 @@ def __getattr__(name: str) -> Any:
 
         return Reading
     if name == "Run":
-        from attnscope.analysis.run import Run
+        from attnscope.notebook import Run
 
         return Run
     if name == "run_study":

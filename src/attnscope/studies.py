@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnscope.analysis.run import Run
 from attnscope.errors import AttnscopeError, near
 from attnscope.figures.kind import find_kind
+from attnscope.notebook import Run
 from attnscope.report.write import is_reported, report_run
 from attnscope.runs.folder import RunFolder
 from attnscope.runs.order import Order

@@ -85,8 +85,8 @@ def seen_classes(run: Run, model: str, condition: str) -> list[str]:
     """Classes of which some query of an arm sees a token."""
 
     def found() -> pl.DataFrame:
-        seen = (masses(run, model, condition).expected > 0).any((0, 1, 2, 3))
-        return pl.DataFrame({"token_class": [name for name, there in zip(run.classes, seen, strict=True) if there]})
+        seen = np.flatnonzero((masses(run, model, condition).expected > 0).any((0, 1, 2, 3)))
+        return pl.DataFrame({"token_class": [run.classes[place] for place in seen]}, schema={"token_class": pl.String})
 
     return kept(run, ("seen classes", model, condition), found)["token_class"].to_list()
 

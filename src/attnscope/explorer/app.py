@@ -17,7 +17,7 @@ from attnscope.explorer import answers, views
 from attnscope.explorer.live import Desk, Trial, Tried
 from attnscope.explorer.shelf import Shelf, UnknownRunError
 from attnscope.figures.library import chart_library
-from attnscope.figures.write import FILES, content
+from attnscope.figures.write import FILES, content, figure_of
 from attnscope.study.parts import FigurePart
 
 TYPES = {
@@ -100,7 +100,7 @@ def _add_views(app: FastAPI, shelf: Shelf) -> None:
     @app.post("/api/runs/{run}/figure/file", response_class=Response, responses={200: {"content": _types()}})
     def figure_file(run: RunName, part: FigurePart, ending: Ending = ".svg") -> Response:
         """The same figure as a file."""
-        made = shelf.ask(run, lambda held: content(views.figure(held, part), ending))
+        made = shelf.ask(run, lambda held: content(figure_of(held, part), ending))
         name = f'attachment; filename="{part.name.encode("ascii", "replace").decode().replace("?", "_")}{ending}"'
         return Response(made, media_type=TYPES[ending], headers={"content-disposition": name})
 

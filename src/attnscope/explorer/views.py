@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import yaml
 
 from attnscope.analysis.arms import MASS, Arm, empty_classes, masses, seen_classes
 from attnscope.analysis.comparisons import comparisons, family
@@ -23,15 +22,14 @@ from attnscope.analysis.spread import mean_of_seen
 from attnscope.errors import AttnscopeError, near
 from attnscope.explorer import answers
 from attnscope.figures import selection, sentences
-from attnscope.figures.kind import find_kind
 from attnscope.figures.selection import present
-from attnscope.figures.write import Figure, make_figure
+from attnscope.figures.write import figure_of, study_lines
 from attnscope.report.evidence import evidence_card
 from attnscope.report.page import summary_of
 from attnscope.report.sheets import facts as facts_of
 from attnscope.report.sheets import sheets
 from attnscope.study.classes import membership
-from attnscope.study.consistency import figure_problems, unmeasured
+from attnscope.study.consistency import unmeasured
 from attnscope.study.measures import MEASURES, SCORES
 from attnscope.study.parts import FigurePart
 from attnscope.study.segments import TEMPLATE, Span
@@ -108,29 +106,8 @@ def _figure_line(part: FigurePart) -> answers.FigureLine:
     return answers.FigureLine(name=part.name, kind=part.kind, title=part.title or part.name, part=told)
 
 
-def figure(run: Run, part: FigurePart, room: int | None = None) -> Figure:
-    """A figure of the run's, refused in four parts where it asks for what the run has not."""
-    find_kind(part.kind, "kind")
-    for problem in figure_problems(run.study, part):
-        raise AttnscopeError(
-            problem.what,
-            where=".".join(str(each) for each in problem.at[2:]) or "figure",
-            allowed=problem.allowed,
-            todo="choose another",
-        )
-    shown = present(run, part)
-    if shown is None:
-        raise AttnscopeError(
-            "what this figure shows was not measured",
-            where=part.name,
-            allowed=f"models {', '.join(run.models)}; conditions {', '.join(run.conditions)}",
-            todo="choose others",
-        )
-    return make_figure(run, shown, room)
-
-
 def drawn(run: Run, part: FigurePart, room: int | None = None) -> answers.Drawn:
-    made = figure(run, part, room)
+    made = figure_of(run, part, room)
     return answers.Drawn(
         title=made.look.title or part.name,
         caption=made.look.caption + made.marks,
@@ -160,12 +137,6 @@ def reading_of(document: str) -> list[answers.Section]:
         elif line.startswith("- ") and made:
             made[-1].lines.append(line[2:])
     return made
-
-
-def study_lines(part: FigurePart) -> str:
-    """What to add to a study file's `figures` to get this figure."""
-    told = part.model_dump(mode="json", exclude_defaults=True)
-    return yaml.safe_dump([told], sort_keys=False, allow_unicode=True, width=100)
 
 
 def _top(table: pl.DataFrame) -> list[dict[str, Any]]:
@@ -275,7 +246,10 @@ def _ranks(run: Run, place: Place) -> Iterator[answers.Rank]:
         if not run.has(place.model, name):
             continue
         means = masses(run, place.model, name).mass[:, group].mean(0)  # (layers, heads, classes)
+        seen = seen_classes(run, place.model, name)
         for number, token_class in enumerate(run.classes):
+            if token_class not in seen:
+                continue
             mine = means[..., number]
             value = float(mine[place.at(run)])
             label = f"{selection.class_label(run, token_class)}, {selection.condition_label(run, name)}"

@@ -14,10 +14,14 @@ from typing import Any
 import altair as alt
 import polars as pl
 import vl_convert as vlc
+import yaml
 
 from attnscope.analysis.run import Run
+from attnscope.errors import AttnscopeError
 from attnscope.figures.kind import Look, find_kind
 from attnscope.figures.save import SCALE
+from attnscope.figures.selection import present
+from attnscope.study.consistency import figure_problems
 from attnscope.study.parts import FigurePart
 
 alt.data_transformers.disable_max_rows()  # a figure carries all its numbers
@@ -66,6 +70,33 @@ def make_figure(run: Run, part: FigurePart, room: int | None = None) -> Figure:
     look = replace(kind.look(run, part, table), room=room)
     drawn, reading = kind.draw(table, look), kind.read(table, look)
     return Figure(part.name, part.kind, table, look, drawn, reading, kind.marks(table, look))
+
+
+def figure_of(run: Run, part: FigurePart, room: int | None = None) -> Figure:
+    """A figure that was asked for by hand: refused where it asks for what the run has not. room: as in make_figure."""
+    find_kind(part.kind, "kind")
+    for problem in figure_problems(run.study, part):
+        raise AttnscopeError(
+            problem.what,
+            where=".".join(str(each) for each in problem.at[2:]) or "figure",
+            allowed=problem.allowed,
+            todo="choose another",
+        )
+    shown = present(run, part)
+    if shown is None:
+        raise AttnscopeError(
+            "what this figure shows was not measured",
+            where=part.name,
+            allowed=f"models {', '.join(run.models)}; conditions {', '.join(run.conditions)}",
+            todo="choose others",
+        )
+    return make_figure(run, shown, room)
+
+
+def study_lines(part: FigurePart) -> str:
+    """What to add to a study file's `figures` to get this figure."""
+    told = part.model_dump(mode="json", exclude_defaults=True)
+    return yaml.safe_dump([told], sort_keys=False, allow_unicode=True, width=100)
 
 
 def draw_tables(kind_name: str, tables: Mapping[str, pl.DataFrame], look: Look) -> Figure:

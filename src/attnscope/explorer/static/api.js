@@ -27,7 +27,7 @@ async function asked(path, options) {
     return await answer(await fetch(path, { credentials: "same-origin", ...options }));
   } catch (error) {
     if (error instanceof TypeError)
-      throw new Error("the explorer no longer answers; is 'attnscope serve' still running?");
+      throw new Error("the explorer no longer answers; is 'attnscope serve' still running?", { cause: error });
     throw error;
   }
 }

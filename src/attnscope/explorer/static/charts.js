@@ -55,6 +55,49 @@ export function room(container) {
   return Math.max(220, Math.min(1400, Math.floor(container.clientWidth || 800)));
 }
 
+// Ways to take a figure along. study: the lines that make it; asked for when they are wanted, if not given.
+export function downloads(run, part, study = null) {
+  const lines = h("textarea", { readonly: true, "aria-label": "Study lines" });
+  const shown = h(
+    "div",
+    { class: "study-lines", hidden: true },
+    h("p", {}, "Under figures: in a study file, these lines make this figure."),
+    lines,
+  );
+  const unfold = async (event) => {
+    const button = event.target;
+    shown.hidden = !shown.hidden;
+    button.setAttribute("aria-expanded", String(!shown.hidden));
+    if (shown.hidden) return;
+    study ??= (await api.post(api.runPath(run, "/figure"), part, { room: 800 })).study;
+    lines.value = study;
+    lines.rows = study.split("\n").length;
+    lines.select();
+  };
+  const button = (ending) =>
+    h("button", { type: "button", onclick: () => save(run, part, ending) }, ending.slice(1).toUpperCase());
+  return h(
+    "div",
+    { class: "downloads" },
+    h("span", { class: "soft" }, "Take it along: "),
+    [".svg", ".png", ".csv"].map(button),
+    h("button", { type: "button", "aria-expanded": "false", onclick: unfold }, "study line"),
+    shown,
+  );
+}
+
+async function save(run, part, ending) {
+  try {
+    const blob = await api.file(api.runPath(run, "/figure/file"), part, { ending });
+    const link = h("a", { href: URL.createObjectURL(blob), download: `${part.name}${ending}` });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+    say(`saved ${part.name}${ending}`);
+  } catch (error) {
+    say(`not saved: ${error.message}`);
+  }
+}
+
 // One figure: the chart, its caption, its reading, and ways to take it along.
 export class Figure {
   constructor({ click = null, heading = "h3", open = true } = {}) {
@@ -81,7 +124,7 @@ export class Figure {
     this.title.textContent = drawn.title;
     this.caption.textContent = drawn.caption;
     this.chart.setAttribute("aria-label", `${drawn.title}. ${drawn.caption}`);
-    fill(this.more, this.downloads(run, part, drawn), reading(drawn.reading, { open: this.open }));
+    fill(this.more, downloads(run, part, drawn.study), reading(drawn.reading, { open: this.open }));
     const embed = await loaded();
     if (signal?.aborted) return;
     let description = { ...drawn.chart, description: undefined };
@@ -104,56 +147,6 @@ export class Figure {
       this.chart.classList.add("clickable");
     }
     this.element.removeAttribute("aria-busy");
-  }
-
-  downloads(run, part, drawn) {
-    const lines = h(
-      "textarea",
-      { readonly: true, rows: drawn.study.split("\n").length, "aria-label": "Study lines" },
-      drawn.study,
-    );
-    const shown = h(
-      "div",
-      { class: "study-lines", hidden: true },
-      h("p", {}, "Under figures: in a study file, these lines make this figure."),
-      lines,
-    );
-    const button = (ending) =>
-      h("button", { type: "button", onclick: () => this.save(run, part, ending) }, ending.slice(1).toUpperCase());
-    return h(
-      "div",
-      { class: "downloads" },
-      h("span", { class: "soft" }, "Take it along: "),
-      button(".svg"),
-      button(".png"),
-      button(".csv"),
-      h(
-        "button",
-        {
-          type: "button",
-          "aria-expanded": "false",
-          onclick: (event) => {
-            shown.hidden = !shown.hidden;
-            event.target.setAttribute("aria-expanded", String(!shown.hidden));
-            if (!shown.hidden) lines.select();
-          },
-        },
-        "study line",
-      ),
-      shown,
-    );
-  }
-
-  async save(run, part, ending) {
-    try {
-      const blob = await api.file(api.runPath(run, "/figure/file"), part, { ending });
-      const link = h("a", { href: URL.createObjectURL(blob), download: `${part.name}${ending}` });
-      link.click();
-      setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
-      say(`saved ${part.name}${ending}`);
-    } catch (error) {
-      say(`not saved: ${error.message}`);
-    }
   }
 
   // The drawn cell of a head in a map.

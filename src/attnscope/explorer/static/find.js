@@ -49,12 +49,10 @@ export function openFind(context) {
       if (mine !== turn) return;
       found = [
         ...heads,
-        ...answer.prompts
-          .slice(0, 12)
-          .map((each) => ({
-            label: `prompt ${each.number}${each.name === String(each.number) ? "" : ` (${each.name})`}: ${each.begins}`,
-            where: address([facts.name, "prompt", each.number]),
-          })),
+        ...answer.prompts.slice(0, 12).map((each) => ({
+          label: `prompt ${each.number}${each.name === String(each.number) ? "" : ` (${each.name})`}: ${each.begins}`,
+          where: address([facts.name, "prompt", each.number]),
+        })),
       ];
       if (answer.found > 12)
         found.push({

@@ -24,8 +24,9 @@ export function settings({ facts, state }) {
 export function parts({ model, layer, head }, chosen) {
   const place = { models: [model], layers: [layer], heads: [head] };
   const shown = { conditions: chosen.condition, queries: chosen.queries };
+  const form = chosen.condition.length > 1 ? {} : { form: "full" }; // by itself, a condition has no tokens to share
   return {
-    lines: { name: "lines", kind: "lines", panels: [{ model, layer, head }], ...shown },
+    lines: { name: "lines", kind: "lines", panels: [{ model, layer, head }], ...shown, ...form },
     bars: { name: "bars", kind: "bars", ...place, ...shown },
     spread: { name: "spread", kind: "spread", ...place, ...shown, measure: chosen.measure },
   };
@@ -195,7 +196,7 @@ export async function headView(main, context) {
         { model: state.model, layer: state.layer, head: state.head, queries: chosen.queries },
         signal,
       );
-      fill(told, ...headFacts(found, facts, chosen));
+      fill(told, ...headFacts(found, facts));
     } catch (error) {
       if (!signal.aborted) fill(told, trouble(error));
     }
@@ -203,7 +204,7 @@ export async function headView(main, context) {
   await Promise.all([tell(), draw("lines"), draw("bars"), draw("spread")]);
 }
 
-function headFacts(found, facts, chosen) {
+function headFacts(found, facts) {
   const label = (name) => facts.conditions.find((each) => each.name === name)?.label ?? name;
   const kinds = found.kinds.map((each) =>
     h(

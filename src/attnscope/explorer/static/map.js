@@ -52,7 +52,7 @@ export function part(chosen) {
 }
 
 export async function mapView(main, context) {
-  const { facts, signal, state } = context;
+  const { facts, signal } = context;
   const chosen = settings(context);
   const here = (changes = {}) => address([facts.name, "map"], { ...chosen, ...changes });
   go(here(), { replace: true });

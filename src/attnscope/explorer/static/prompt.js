@@ -1,5 +1,6 @@
 // A prompt's own text, shaded by the attention its tokens receive; another condition or model beside it.
 import * as api from "./api.js";
+import { downloads } from "./charts.js";
 import { fill, h, number, say, select, trouble, visible } from "./dom.js";
 import { address, go } from "./state.js";
 
@@ -162,7 +163,7 @@ export async function promptView(main, context) {
         ? h("span", { class: "step off", "aria-hidden": "true" }, sign)
         : h("a", { href: here({}, ways[key]), class: "step", "aria-label": label, title: label }, sign),
     ),
-    ` ${facts.prompts} prompts. ${one.caption}`,
+    ` ${facts.prompts} ${facts.prompts === 1 ? "prompt" : "prompts"}. ${one.caption}`,
   );
   const marked = new Map();
   const panels = found.map((text) => shaded(text, facts, chosen, marked, about, found));
@@ -192,7 +193,23 @@ export async function promptView(main, context) {
       { class: "soft" },
       "The deepest shade is that of the second highest token; the highest has a frame. Each text has its own scale.",
     ),
+    downloads(facts.name, strip(number_, sides, chosen)),
   );
+}
+
+// The same text as a figure of a study.
+function strip(prompt, sides, chosen) {
+  const every = (key) => [...new Set(sides.map((side) => side[key]))];
+  return {
+    name: `prompt-${prompt}`,
+    kind: "strip",
+    prompt,
+    models: every("model"),
+    conditions: every("condition"),
+    queries: chosen.queries,
+    ...(chosen.layer === "" ? {} : { layers: [Number(chosen.layer)] }),
+    ...(chosen.head === "" ? {} : { heads: [Number(chosen.head)] }),
+  };
 }
 
 function swatch(colour) {

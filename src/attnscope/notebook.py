@@ -1,0 +1,150 @@
+"""A run whose views show themselves in a notebook: the explorer's map, head and prompt as objects."""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from attnscope.analysis import run as analysis
+from attnscope.analysis.head_kinds import head_kinds
+from attnscope.errors import AttnscopeError, near
+from attnscope.figures.write import Figure, content, figure_of, plain, study_lines, write_figure
+from attnscope.study.measures import SCORES
+from attnscope.study.parts import FigurePart
+
+
+@dataclass(frozen=True)
+class View:
+    """Figures with what is told of them. In a notebook it shows itself; `print` tells the readings."""
+
+    title: str
+    facts: tuple[str, ...]
+    parts: tuple[FigurePart, ...]
+    figures: tuple[Figure, ...]
+
+    @property
+    def study(self) -> str:
+        """The lines of a study file that make these figures."""
+        return "".join(study_lines(part) for part in self.parts)
+
+    def save(self, folder: Path | str) -> list[Path]:
+        """Every figure as svg, png, pdf, vl.json, csv and md."""
+        return [path for figure in self.figures for path in write_figure(figure, Path(folder))]
+
+    def __repr__(self) -> str:
+        return "\n\n".join([self.title, *self.facts, *(figure.reading.strip() for figure in self.figures)])
+
+    def _repr_html_(self) -> str:
+        made = [f"<h3>{html.escape(self.title)}</h3>", *(f"<p>{html.escape(fact)}</p>" for fact in self.facts)]
+        for figure in self.figures:
+            drawn = base64.b64encode(content(figure, ".svg")).decode()
+            told = html.escape(plain(figure.reading), quote=True)
+            made.append(
+                f'<p><img alt="{told}" src="data:image/svg+xml;base64,{drawn}" style="max-width: 100%"></p>'
+                f"<details><summary>The reading</summary><pre>{html.escape(figure.reading)}</pre></details>"
+            )
+        return "\n".join(made)
+
+
+class Run(analysis.Run):
+    """A run, opened for questions; `run.table("mass")` and the like are lazy, and its views show themselves."""
+
+    def heatmap(
+        self,
+        measure: str | Sequence[str] | None = None,
+        *,
+        model: str | None = None,
+        condition: str | None = None,
+        less: str | None = None,
+        queries: str | None = None,
+        value: Literal["mass", "enrichment"] = "mass",
+        sort: Literal["depth", "effect"] = "depth",
+    ) -> View:
+        """All heads: a class or another measure; less: the condition or model that is taken from it."""
+        label, name = self._model(model), self._named(condition, self.conditions, "condition")
+        options: dict[str, Any] = {"measure": measure if measure is None or isinstance(measure, str) else list(measure)}
+        if less is None:
+            options |= {"models": [label], "conditions": [name]}
+        elif less in self.models:
+            options |= {"conditions": [name], "difference": [less, label]}
+        else:
+            options |= {"models": [label], "difference": [less, name]}
+        return self._view("All heads", [], kind="heatmap", queries=queries, value=value, sort=sort, **options)
+
+    def head(
+        self,
+        layer: int,
+        head: int,
+        *,
+        model: str | None = None,
+        conditions: Sequence[str] | None = None,
+        queries: str | None = None,
+    ) -> View:
+        """One head: along the prompt, by class, and from prompt to prompt."""
+        label = self._model(model)
+        groups = self.study.measure.queries
+        group = self._named(queries, groups, "queries") if queries else "all" if "all" in groups else groups[0]
+        names = list(conditions or self.conditions)
+        place: dict[str, Any] = {"models": [label], "layers": [layer], "heads": [head]}
+        shown: dict[str, Any] = {"conditions": names, "queries": group}
+        panel = [{"model": label, "layer": layer, "head": head}]
+        parts = [
+            _part(kind="lines", panels=panel, form="both" if len(names) > 1 else "full", **shown),
+            _part(kind="bars", **place, **shown),
+            _part(kind="spread", **place, **shown),
+        ]
+        view = self._views(f"{label}: layer {layer}, head {head}", [], parts)
+        facts = [self._kind(label, name, group, layer, head) for name in names if self.has(label, name)]
+        return View(view.title, tuple(facts), view.parts, view.figures)
+
+    def prompt(
+        self,
+        number: int = 0,
+        *,
+        model: str | None = None,
+        condition: str | None = None,
+        beside: str | None = None,
+        layer: int | None = None,
+        head: int | None = None,
+        queries: str | None = None,
+    ) -> View:
+        """A prompt's text, shaded by attention received; beside: another condition or model next to it."""
+        labels, names = [self._model(model)], [self._named(condition, self.conditions, "condition")]
+        if beside is not None:
+            (labels if beside in self.models else names).append(beside)
+        options: dict[str, Any] = {"layers": "all" if layer is None else [layer]}
+        options["heads"] = "all" if head is None else [head]
+        about = {"models": labels, "conditions": names, "queries": queries, "prompt": number, **options}
+        return self._view(f"Prompt {number}", [], kind="strip", **about)
+
+    def _kind(self, model: str, condition: str, queries: str, layer: int, head: int) -> str:
+        held = head_kinds(self, model, condition, queries).filter(layer=layer, head=head).row(0, named=True)
+        scores = ", ".join(f"{name} {held[name]:.2f}" for name in SCORES if held[name] is not None)
+        return f"{condition}: {held['kind'] or 'kind not told, for patterns were not measured'} ({scores})"
+
+    def _model(self, model: str | None) -> str:
+        return self._named(model, self.models, "model")
+
+    def _named(self, word: str | None, known: Sequence[str], what: str) -> str:
+        if word is not None and word not in known:
+            raise AttnscopeError(
+                f"there is no {what} '{word}' in this run",
+                where=str(self.path),
+                allowed=near(word, known),
+                todo="use one of these",
+            )
+        return known[0] if word is None else word
+
+    def _view(self, title: str, facts: Sequence[str], **part: Any) -> View:
+        return self._views(title, facts, [_part(**part)])
+
+    def _views(self, title: str, facts: Sequence[str], parts: Sequence[FigurePart]) -> View:
+        return View(title, tuple(facts), tuple(parts), tuple(figure_of(self, part) for part in parts))
+
+
+def _part(**options: Any) -> FigurePart:
+    return FigurePart(name=options["kind"], **{key: value for key, value in options.items() if value is not None})
