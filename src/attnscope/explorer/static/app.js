@@ -16,10 +16,15 @@ const facts = new Map();
 let current = { abort: new AbortController(), keys: {}, state: null };
 let shown = null;
 
+// A finished run stays as it is; another is asked anew each time.
 async function factsOf(run, signal) {
   const found = await api.get(api.runPath(run), {}, signal);
   facts.set(run, found);
   return found;
+}
+
+function heldFacts(run) {
+  return facts.get(run)?.status === "finished" ? facts.get(run) : null;
 }
 
 function tabs(state) {
@@ -59,7 +64,7 @@ async function show() {
   const context = { abort, signal: abort.signal, keys: {}, state, refresh: show };
   current = context;
   try {
-    shown ??= await api.get("runs", {}, abort.signal);
+    if (!shown) shown = await api.get("runs", {}, abort.signal);
     context.shown = shown;
     if (state.view === "runs") {
       shown = await api.get("runs", {}, abort.signal);
@@ -76,7 +81,7 @@ async function show() {
     } else {
       const view = VIEWS[state.view];
       if (!view) throw new Error(`there is no page '${state.view}'`);
-      context.facts = await factsOf(state.run, abort.signal);
+      context.facts = heldFacts(state.run) ?? (await factsOf(state.run, abort.signal));
       tabs(state);
       await view(main, context);
     }

@@ -1,6 +1,6 @@
 // Charts as the server describes them, drawn by Vega without evaluating any code (the page's policy forbids that).
 import * as api from "./api.js";
-import { fill, h, reading, say } from "./dom.js";
+import { fill, h, reading, say, trouble } from "./dom.js";
 
 let library = null;
 
@@ -105,7 +105,8 @@ export class Figure {
     this.open = open;
     this.title = h(heading, { class: "figure-title" });
     this.caption = h("p", { class: "caption" });
-    this.chart = h("div", { class: "chart", role: "img" });
+    this.canvas = h("div");
+    this.chart = h("div", { class: "chart", role: "img" }, this.canvas); // the drawing tells nothing by itself
     this.more = h("div", { class: "more" });
     this.element = h("figure", { "aria-busy": "true" }, this.title, this.chart, this.caption, this.more);
     this.view = null;
@@ -129,7 +130,7 @@ export class Figure {
     if (signal?.aborted) return;
     let description = { ...drawn.chart, description: undefined };
     if (reach !== null) description = reaching(description, reach);
-    const result = await embed(this.chart, dark() ? repainted(description) : description, {
+    const result = await embed(this.canvas, dark() ? repainted(description) : description, {
       actions: false,
       ast: true,
       config: config(),
@@ -147,6 +148,11 @@ export class Figure {
       this.chart.classList.add("clickable");
     }
     this.element.removeAttribute("aria-busy");
+  }
+
+  fail(error) {
+    this.element.removeAttribute("aria-busy");
+    fill(this.element, trouble(error));
   }
 
   // The drawn cell of a head in a map.

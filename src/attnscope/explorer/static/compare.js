@@ -145,7 +145,7 @@ export async function compareView(main, context) {
     try {
       return await figure.show(facts.name, part, signal, options);
     } catch (error) {
-      if (!signal.aborted) fill(figure.element, trouble(error));
+      if (!signal.aborted) figure.fail(error);
       return null;
     }
   };
@@ -161,7 +161,7 @@ export async function compareView(main, context) {
     const reach = Math.max(...drawn.map((each) => each.reach ?? 0));
     await Promise.all(
       drawn.map((each, place) => {
-        if (each.error) return signal.aborted || fill(figures[place][name].element, trouble(each.error));
+        if (each.error) return signal.aborted || figures[place][name].fail(each.error);
         return figures[place][name].draw(facts.name, made[place], each, signal, { reach });
       }),
     );

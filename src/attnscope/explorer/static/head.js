@@ -186,7 +186,7 @@ export async function headView(main, context) {
     try {
       await figures[name].show(facts.name, wanted[name], signal);
     } catch (error) {
-      if (!signal.aborted) fill(figures[name].element, trouble(error));
+      if (!signal.aborted) figures[name].fail(error);
     }
   };
   const tell = async () => {

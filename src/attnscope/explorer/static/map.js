@@ -1,6 +1,6 @@
 // All heads at once: a measure, or what a condition or another model changes in it.
 import { Figure } from "./charts.js";
-import { fill, h, number, rate, say, select, table, trouble, withEnds } from "./dom.js";
+import { fill, h, number, rate, say, select, table, withEnds } from "./dom.js";
 import { address, go, headAddress } from "./state.js";
 
 // What the address says, filled in where it says nothing.
@@ -131,7 +131,7 @@ export async function mapView(main, context) {
     drawn = await figure.show(facts.name, part(chosen), signal);
   } catch (error) {
     if (signal.aborted) return;
-    fill(figure.element, trouble(error));
+    figure.fail(error);
     ranking.remove();
     return;
   }

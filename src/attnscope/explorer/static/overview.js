@@ -80,7 +80,7 @@ export async function overviewView(main, context) {
     try {
       await another.show(facts.name, each.part, signal);
     } catch (error) {
-      fill(another.element, trouble(error));
+      another.fail(error);
     }
   }
 
@@ -125,7 +125,7 @@ export async function overviewView(main, context) {
       if (!shown.length) fill(observations, h("li", {}, "This figure has nothing to tell in a sentence."));
     })
     .catch((error) => {
-      if (!signal.aborted) fill(figure.element, trouble(error));
+      if (!signal.aborted) figure.fail(error);
     });
   api
     .get(api.runPath(facts.name, "/evidence"), {}, signal)

@@ -239,7 +239,11 @@ function shaded(text, facts, chosen, marked, about, found) {
   const colours = new Map(facts.classes.map((each) => [each.name, each.colour]));
   for (const token of text.tokens) {
     const hidden = token.classes.length > 0 && token.classes.every((name) => chosen.hide.includes(name));
-    const element = h("span", { class: "token", "data-position": token.position }, shownText(token));
+    const element = h(
+      "span",
+      { class: "token", "data-side": found.indexOf(text), "data-position": token.position },
+      shownText(token),
+    );
     if (!hidden && token.attention !== null) {
       element.style.setProperty("--heat", String(Math.min(1, text.top > 0 ? token.attention / text.top : 0)));
       if (token.attention === highest) element.classList.add("highest");

@@ -244,7 +244,8 @@ def _panel(part: pl.DataFrame, title: str, y: str, x: str, scale: alt.Scale, wid
         dashes = alt.Scale(domain=scale.domain, range=[DASHES[i % len(DASHES)] for i in range(len(scale.domain))])
         line = line.encode(strokeDash=alt.StrokeDash("series:N", scale=dashes, legend=key))
     layers.append(line)
-    for row, name in enumerate(name for name in scale.domain if name in set(part.drop_nulls("q")["series"])):
+    apart = set(part.filter(pl.col("q") < FALSE_DISCOVERIES)["series"])
+    for row, name in enumerate(name for name in scale.domain if name in apart):
         sure = base.transform_filter((alt.datum.series == name) & (alt.datum.q < FALSE_DISCOVERIES))
         layers.append(
             sure.mark_tick(orient="vertical", size=5, thickness=1.6).encode(
