@@ -13,8 +13,8 @@ import pytest
 import yaml
 from playwright.sync_api import Browser
 
-from attnscope.figures.write import figure_of
 from attnscope.analysis.run import Run
+from attnscope.figures.write import figure_of
 from attnscope.study.parts import FigurePart
 from tests.explorer.conftest import HOSTILE, LABELS, Watched, numbers
 

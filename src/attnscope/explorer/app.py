@@ -42,8 +42,9 @@ MaybeNumber = Annotated[int | None, Query(ge=0, le=1_000_000)]
 Room = Annotated[int | None, Query(ge=200, le=4000, description="Pixels across, where the page tells the caption.")]
 Ending = Literal[".svg", ".png", ".pdf", ".csv", ".md", ".vl.json"]
 REFUSALS: dict[int | str, dict[str, Any]] = {
-    400: {"model": answers.Trouble, "description": "What is asked for is not there, or can't be shown."},
+    400: {"model": answers.Trouble, "description": "The question's body is not JSON."},
     404: {"model": answers.Trouble, "description": "There is no such run."},
+    409: {"model": answers.Trouble, "description": "The run has not what is asked for, or can't show it so."},
     422: {"model": answers.Trouble, "description": "The question can't be read."},
 }
 
@@ -163,10 +164,6 @@ def _add_tries(app: FastAPI, desk: Desk) -> None:
 
 
 def _add_pages(app: FastAPI) -> None:
-    @app.get("/api/{rest:path}", include_in_schema=False)
-    def nothing(rest: str) -> Response:
-        raise HTTPException(404)
-
     @app.get("/static/{name}", include_in_schema=False)
     def static(name: str) -> Response:
         known = _static_files()
@@ -176,10 +173,6 @@ def _add_pages(app: FastAPI) -> None:
             raise HTTPException(404)
         ending = f".{name.rpartition('.')[2]}"
         return Response(known[name], media_type=TYPES[ending], headers={"cache-control": "no-cache"})
-
-    @app.get("/{address:path}", include_in_schema=False)
-    def page(address: str) -> Response:
-        return Response(_static_files()["index.html"], media_type=TYPES[".html"])
 
 
 @lru_cache(maxsize=1)
@@ -214,7 +207,7 @@ def _parts(error: AttnscopeError, shelf: Shelf) -> answers.Trouble:
 def _trouble(shelf: Shelf) -> Any:
     async def told(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, AttnscopeError)  # noqa: S101
-        status = 404 if isinstance(error, UnknownRunError) else 400
+        status = 404 if isinstance(error, UnknownRunError) else 409
         return JSONResponse(_parts(error, shelf).model_dump(), status)
 
     return told
@@ -234,8 +227,12 @@ async def _unreadable(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse(told.model_dump(), 422)
 
 
-async def _nowhere(request: Request, error: Exception) -> JSONResponse:
+async def _nowhere(request: Request, error: Exception) -> Response:
+    """Any address that answers no question is one of the page's own, which shows what it stands for."""
     assert isinstance(error, HTTPException)  # noqa: S101
+    ours = not request.url.path.startswith(("/api/", "/static/")) and request.method in ("GET", "HEAD")
+    if error.status_code == 404 and ours:
+        return Response(_static_files()["index.html"], media_type=TYPES[".html"])
     told = answers.Trouble(
         what=str(error.detail), where=request.url.path[:200], allowed="the pages' own addresses", todo="go back"
     )

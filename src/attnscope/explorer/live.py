@@ -7,10 +7,10 @@ import tempfile
 import threading
 from collections import deque
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool
 
 from attnscope.errors import AttnscopeError
 from attnscope.explorer import answers
@@ -23,16 +23,27 @@ CLASSES = {"digits": "re:\\d", "words": "re:[^\\W\\d_]", "signs": "re:[^\\w\\s]|
 EDITED = "edited"
 
 
+def _whole(value: Any) -> Any:
+    if isinstance(value, bool | str):
+        raise ValueError("a number is needed")
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
+
+
 class Trial(BaseModel):
     """A prompt to measure, and what to insert into a copy of it."""
 
+    model_config = ConfigDict(extra="forbid")
+
     text: str = Field(min_length=1, max_length=200_000, description="The prompt.")
-    chat: bool = Field(False, description="As a user's message in the model's chat template.")
+    chat: StrictBool = Field(False, description="As a user's message in the model's chat template.")
     edit: Literal["nothing", "repeat", "sentence", "random_tokens", "shuffle", "text"] = Field(
         "nothing", description="What to insert: see the study file's conditions."
     )
     insertion: str = Field("...", min_length=1, max_length=20_000, description="The text of repeat and text.")
-    tokens: int = Field(20, ge=1, le=4096, description="How many tokens the insertion has; of text all it has.")
+    tokens: Whole = Field(20, ge=1, le=4096, description="How many tokens the insertion has; of text all it has.")
     place: Literal["before", "after"] = Field("before", description="Of the prompt.")
 
     def study(self, model: str) -> dict[str, Any]:
@@ -137,7 +148,7 @@ class Desk:
                 while not self._waiting:
                     self._turn.wait()
                 tried, trial = self._waiting.popleft()
-            tried.status, tried.doing = "measuring", "loading the model"
+            tried.status, tried.doing, tried.before = "measuring", "loading the model", 0
             try:
                 tried.run = self._measure(tried, trial)
                 tried.status = "done"
@@ -157,8 +168,14 @@ class Desk:
         name = f"try-{tried.id}"
         file, folder = self._folder / f"{name}.yaml", self._folder / name
         file.write_text(yaml.safe_dump(trial.study(self.model), sort_keys=False, allow_unicode=True), encoding="utf-8")
-        order = order_study(str(file), strict=True)
-        perform_order(order, folder, _Watcher(tried), load=self._lens, second_look=False)
+        outcome = perform_order(order_study(str(file)), folder, _Watcher(tried), load=self._lens, second_look=False)
+        for dropped in outcome.dropped:
+            raise AttnscopeError(
+                dropped.reason,
+                where=dropped.condition,
+                allowed="prompts that can be measured with their insertion",
+                todo="try another",
+            )
         self.shelf.add(name, folder)
         done = [each.run for each in self._tries.values() if each.run]
         for old in done[: max(0, len(done) + 1 - MOST_KEPT)]:

@@ -38,7 +38,7 @@ def serve(
     loopback = _is_loopback(host)
     token = None if loopback else secrets.token_urlsafe(24)
     desk = None if live is None else Desk(live, shelf)
-    app = Guard(make_app(shelf, desk), _hosts(host, number), token)
+    app = Guard(make_app(shelf, desk), hosts_of(host, number), token)
     config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, date_header=False)
     server = uvicorn.Server(config)
     shown = f"[{host}]" if ":" in host else host
@@ -88,7 +88,7 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _hosts(host: str, port: int) -> frozenset[str]:
+def hosts_of(host: str, port: int) -> frozenset[str]:
     """What the Host header may say: this very address, under the names it has."""
     names = {host} if not _is_loopback(host) else {"127.0.0.1", "localhost", "[::1]"}
     if host in ("0.0.0.0", "::"):  # noqa: S104

@@ -1,0 +1,211 @@
+"""Runs that are still being measured, that change while they are looked at, and prompts tried in the browser."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from starlette.testclient import TestClient
+
+import attnscope
+from attnscope.analysis.run import Run
+from attnscope.errors import AttnscopeError
+from attnscope.explorer.app import make_app
+from attnscope.explorer.live import Desk
+from attnscope.explorer.shelf import Shelf
+from attnscope.runs.batches import Budget
+from attnscope.runs.perform import Silent
+from attnscope.studies import order_study, perform_order
+from tests.cli.conftest import Run as Command
+from tests.explorer.conftest import Watched, free_port, serving
+
+
+class Halting(Silent):
+    """Stops in the midst of a run until it is let go."""
+
+    def __init__(self, after: int) -> None:
+        self.after, self.ticks = after, 0
+        self.halted, self.go = threading.Event(), threading.Event()
+
+    def advance(self, tokens: int) -> None:
+        self.ticks += 1
+        if self.ticks == self.after:
+            self.halted.set()
+            assert self.go.wait(300)
+
+
+@pytest.fixture
+def running(explored: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Halting, Any]]:
+    """A run that has measured a few of its batches, one cell each."""
+    monkeypatch.setattr("attnscope.runs.perform._budget", lambda *_: Budget(1))
+    monkeypatch.setattr("attnscope.runs.perform.SHOWN_FIRST", 0.0)
+    monkeypatch.setattr("attnscope.runs.perform.SHOWN_EVERY", 0.0)
+    monkeypatch.setattr("attnscope.runs.perform.SHOWN_SHARE", 1e9)
+    order = order_study(str(explored.path / "study.yaml"), models=["one"])
+    watcher, folder = Halting(13), tmp_path / "running"
+    worker = threading.Thread(target=perform_order, args=(order, folder, watcher), kwargs={"second_look": False})
+    worker.start()
+    assert watcher.halted.wait(120)
+    yield folder, watcher, worker
+    watcher.go.set()
+    worker.join(120)
+
+
+def test_a_run_that_is_being_measured_can_be_browsed(running: Any, explored: Run) -> None:
+    folder, watcher, worker = running
+    with pytest.raises(AttnscopeError, match="not finished: it is running"):
+        Run(folder)
+    shelf = Shelf([folder])
+    client = TestClient(make_app(shelf))
+    facts = client.get("/api/runs/running").json()
+    assert facts["status"] == "running"
+    assert "12 cells" in facts["summary"]
+    part = {"name": "map", "kind": "heatmap", "measure": "question", "models": ["one"], "conditions": facts_of(facts)}
+    drawn = client.post("/api/runs/running/figure", json=part)
+    assert drawn.status_code == 200
+    shown = Run(folder, unfinished=True)
+    there = shown.table("mass").collect()
+    keys = ["model", "condition", "prompt", "queries", "layer", "head", "token_class"]
+    whole = explored.table("mass").collect().join(there, on=keys, suffix="_then")
+    assert len(whole) == len(there) > 0
+    np.testing.assert_allclose(whole["mass"].to_numpy(), whole["mass_then"].to_numpy(), atol=1e-6)
+    for path in ("evidence", "comparisons", "prompts"):
+        assert client.get(f"/api/runs/running/{path}").status_code == 200
+    watcher.go.set()
+    worker.join(120)
+    facts = client.get("/api/runs/running").json()
+    assert (facts["status"], "27 cells" in facts["summary"]) == ("finished", True)
+
+
+def facts_of(facts: dict[str, Any]) -> list[str]:
+    return [facts["conditions"][0]["name"]]
+
+
+def test_the_browser_says_that_a_run_goes_on(running: Any, watched: Watched) -> None:
+    folder, watcher, worker = running
+    with serving(str(folder), "--port", free_port()) as address:
+        page = watched.open(address)
+        assert "This run is not finished" in page.locator("main").inner_text()
+        assert "12 cells" in page.locator("main").inner_text()
+        watcher.go.set()
+        worker.join(120)
+        page.get_by_role("button", name="Look again").click()
+        page.get_by_text("27 cells").wait_for()
+        assert "not finished" not in page.locator("main").inner_text()
+        watched.check()
+
+
+def test_before_anything_is_measured_that_is_told(explored: Run, tmp_path: Path) -> None:
+    home = tmp_path / "early"
+    shutil.copytree(explored.path, home)
+    text = (home / "manifest.json").read_text()
+    (home / "manifest.json").write_text(text.replace('"status": "finished"', '"status": "running"'))
+    assert Run(home, unfinished=True).status == "running"
+    for table in home.glob("*.parquet"):  # of an older study
+        pl.read_parquet(table).write_parquet(table)
+    client = TestClient(make_app(Shelf([home])))
+    listed = client.get("/api/runs").json()["runs"][0]
+    assert "nothing of this run can be shown yet" in listed["trouble"]["what"]
+    assert client.get("/api/runs/early").status_code == 409
+
+
+def test_a_run_that_changes_is_opened_again(explored: Run, tmp_path: Path) -> None:
+    home = tmp_path / "changing"
+    shutil.copytree(explored.path, home)
+    shelf = Shelf([home])
+    client = TestClient(make_app(shelf))
+    assert client.get("/api/runs/changing").json()["prompts"] == 9
+    order = order_study(str(home / "study.yaml"), limit=4)
+    perform_order(order, home, second_look=False)
+    assert client.get("/api/runs/changing").json()["prompts"] == 4
+
+
+def test_a_tried_prompt_is_measured_as_the_lens_measures_it(
+    models: tuple[Path, Path], explored: Run, tmp_path: Path
+) -> None:
+    shelf = Shelf([explored.path])
+    desk = Desk(str(models[0]), shelf)
+    client = TestClient(make_app(shelf, desk))
+    text = "What # is *? <script>"
+    asked: dict[str, Any] = {"text": text, "edit": "repeat", "insertion": "/", "tokens": 7, "place": "before"}
+    tries = [client.post("/api/tries", json=asked).json(), client.post("/api/tries", json={"text": "Again"}).json()]
+    assert [each["id"] for each in tries] == [1, 2]
+    for number in (1, 2):
+        for _ in range(600):
+            tried = client.get(f"/api/tries/{number}").json()
+            if tried["status"] in ("done", "failed"):
+                break
+            time.sleep(0.05)
+        assert tried["status"] == "done", tried
+    lens = attnscope.load(str(models[0]))
+    reading = lens.measure(text, layers=[1], heads=[2])
+    asked = {"prompt": 0, "model": str(models[0]), "condition": "none", "queries": "last", "layer": 1, "head": 2}
+    shown = client.get("/api/runs/try-1/prompt", params=asked).json()
+    np.testing.assert_allclose([token["attention"] for token in shown["tokens"]], reading.received[0, 0, 0], atol=1e-6)
+    edited = client.get("/api/runs/try-1/prompt", params={**asked, "condition": "edited"}).json()
+    assert sum(token["segment"] == "inserted" for token in edited["tokens"]) == 7
+    assert client.get("/api/tries/99").status_code == 409
+    assert client.post("/api/tries", json={"text": ""}).status_code == 422
+    desk.close()
+
+
+def test_a_try_that_fails_says_why_and_the_next_has_its_turn(models: tuple[Path, Path], explored: Run) -> None:
+    shelf = Shelf([explored.path])
+    desk = Desk(str(models[0]), shelf)
+    client = TestClient(make_app(shelf, desk))
+    client.post("/api/tries", json={"text": "word " * 2000})
+    client.post("/api/tries", json={"text": "short"})
+    for number, status in ((1, "failed"), (2, "done")):
+        for _ in range(600):
+            tried = client.get(f"/api/tries/{number}").json()
+            if tried["status"] in ("done", "failed"):
+                break
+            time.sleep(0.05)
+        assert tried["status"] == status
+        if status == "failed":
+            assert "tokens, more than" in tried["trouble"]["what"]
+    desk.close()
+
+
+def test_a_prompt_is_tried_in_the_browser(models: tuple[Path, Path], explored: Run, watched: Watched) -> None:
+    with serving(str(explored.path), "--live", str(models[0]), "--port", free_port()) as address:
+        page = watched.open(f"{address}try")
+        page.get_by_role("textbox", name="The prompt").fill("What # is *?")
+        page.get_by_role("textbox", name="What").fill("/")
+        page.get_by_role("button", name="Measure").click()
+        page.wait_for_url("**/try-1/prompt/0**", timeout=120_000)
+        page.locator(".segment.inserted .token").first.wait_for()
+        assert page.locator(".segment.inserted .token").count() == 20
+        watched.check()
+
+
+def test_without_live_nothing_can_be_tried(server: str, watched: Watched) -> None:
+    page = watched.open(f"{server}/try")
+    assert "--live MODEL" in page.locator("main").inner_text()
+    assert not page.locator("textarea").count()
+    assert page.request.post(f"{server}/api/tries", data={"text": "x"}).status == 404
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["nowhere"], "there is no run here"),
+        (["{run}", "--port", "99999"], "less than or equal to 65535"),
+        (["{run}", "--host", "192.0.2.1"], "can't listen there"),
+        ([], "Missing argument"),
+    ],
+)
+def test_what_cant_be_served_is_told_in_one_line(run: Command, explored: Run, words: list[str], told: str) -> None:
+    run("serve", *(word.format(run=explored.path) for word in words)).refuses(told)
+
+
+def test_a_port_that_is_taken_is_told(run: Command, explored: Run, server: str) -> None:
+    port = server.rpartition(":")[2]
+    run("serve", explored.path, "--port", port).refuses("can't listen there", "--port")
