@@ -1,5 +1,5 @@
 # make demo: a first real measurement, from nothing. make test: everything, green. Both are cheap to run again.
-.PHONY: demo test lint bench docs clean environment
+.PHONY: demo test lint bench docs clean environment browser
 .DEFAULT_GOAL := demo
 SHELL := /bin/bash
 RUN := .venv/bin
@@ -17,7 +17,10 @@ demo: environment
 	  --caption "Published: mean of three readings of one chart by eye, whiskers from the lowest to the highest. Measured: SmolLM2-135M-Instruct and its fine-tune, whiskers: 95 % interval of the mean over prompts."
 	@echo "==> done; the first study's report is beside this one: $(CURDIR)/demo/filler/report.html"
 
-test: environment lint
+browser:
+	@scripts/browser
+
+test: environment browser lint
 	@echo "==> tests"
 	@OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(RUN)/python -m pytest -n 2 --dist worksteal  # two processes, a core each
 

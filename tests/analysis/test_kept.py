@@ -1,0 +1,151 @@
+"""Where numbers are read from makes no difference: cells or tables, kept results or found now."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from attnscope.analysis.gazes import Heads, gazes, head_along, tokens_of
+from attnscope.analysis.head_kinds import scores
+from attnscope.analysis.insertion import insertion
+from attnscope.analysis.kept import FOLDER
+from attnscope.analysis.ranking import ranked_by_distance
+from attnscope.analysis.run import ChangedError, Run
+from attnscope.figures.write import figure_of
+from attnscope.report.write import report_run
+from attnscope.studies import order_study, perform_order
+from attnscope.study.parts import FigurePart
+
+
+def copied(run: Run, home: Path, *without: str) -> Run:
+    shutil.copytree(run.path, home)
+    for name in without:
+        shutil.rmtree(home / name)
+    return Run(home)
+
+
+def everything(run: Run) -> list[Any]:
+    """Numbers of every kind that is read from cells or kept."""
+    found: list[Any] = []
+    for queries in run.study.measure.queries:
+        found += list(scores(run, "one", "filler", queries).scores.values())
+        found += list(scores(run, "one", "filler", queries).chance.values())
+        split = insertion(run, "one", "none", "filler", queries)
+        found += [split.had, split.has, split.moved, split.taken]
+        ranked = ranked_by_distance(run, "one", queries, "visible", "none", "filler")
+        found.append(np.array([*ranked.effect.values()]))
+        for over in ("visible", "all"):
+            found.append(head_along(run, Heads("one", queries, (1,), (2,), over), "filler"))
+            some = Heads("one", queries, (1, 0), (2, 0, 3), over, outlook=True)
+            found += [part for gaze in gazes(run, some, "filler") for part in (gaze.attention, gaze.uniform, gaze.seen)]
+    for compared in run.compare():
+        found += [part.select(pl.col(pl.Float64, pl.Int64)).to_numpy() for part in (compared.heads, compared.overall)]
+    return found
+
+
+def same(one: list[Any], two: list[Any]) -> None:
+    assert len(one) == len(two) > 10
+    for first, second in zip(one, two, strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+def test_cells_and_tables_give_the_same_numbers(run: Run, tmp_path: Path) -> None:
+    by_cell = copied(run, tmp_path / "cells", FOLDER)
+    by_table = copied(run, tmp_path / "tables", FOLDER, "cells")
+    assert by_cell.cells is not None
+    assert by_table.cells is None
+    same(everything(by_cell), everything(by_table))
+
+
+def test_what_a_report_kept_is_what_would_be_found_now(run: Run, tmp_path: Path) -> None:
+    held = copied(run, tmp_path / "held")
+    assert len(list((held.path / FOLDER).iterdir())) > 20
+    same(everything(held), everything(copied(run, tmp_path / "now", FOLDER)))
+
+
+def test_a_head_along_all_prompts_is_what_prompt_by_prompt_gives(run: Run) -> None:
+    chosen = Heads("one", "all", (1,), (3,))
+    flat = head_along(run, chosen, "sentence")
+    one_by_one = [gaze.attention[0, 0] for gaze in gazes(run, chosen, "sentence")]
+    np.testing.assert_array_equal(flat, np.concatenate(one_by_one))
+    assert len(flat) == tokens_of(run, "one", "sentence").ends[-1]
+
+
+def spoil(path: Path) -> None:
+    for each in path.iterdir():
+        each.write_bytes(b"not a table")
+
+
+def lie(path: Path) -> None:
+    """Every kept number is another."""
+    for each in path.iterdir():
+        frame = pl.read_parquet(each)
+        frame.with_columns(pl.col(pl.Float64) + 1).write_parquet(each)
+
+
+def test_a_spoilt_result_is_found_anew(run: Run, tmp_path: Path) -> None:
+    broken = copied(run, tmp_path / "broken")
+    spoil(broken.path / FOLDER)
+    same(everything(broken), everything(run))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda path: path.write_text(path.read_text().replace("segment:question", "segment:intro")),
+        lambda path: path.write_text(path.read_text().replace("number 3.", "number three.")),
+    ],
+)
+def test_results_of_other_tables_are_never_found(
+    run: Run, tmp_path: Path, change: Callable[[Path], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "changed"
+    shutil.copytree(run.path, home)
+    lie(home / FOLDER)
+    change(home / "study.yaml")
+    perform_order(order_study(str(home / "study.yaml")), home, second_look=False)
+    other = Run(home)
+    assert other.mark != run.mark
+    same(everything(other), everything(copied(other, tmp_path / "fresh", FOLDER)))
+    report_run(home)
+    assert len(list((home / FOLDER).iterdir())) == len(list((run.path / FOLDER).iterdir()))  # the old ones are gone
+
+
+def test_of_a_table_changed_by_hand_nothing_is_kept_and_it_is_what_counts(run: Run, tmp_path: Path) -> None:
+    mine = copied(run, tmp_path / "mine")
+    received = pl.read_parquet(mine.path / "received.parquet")
+    half = received.with_columns(received=pl.col("received").list.eval(pl.element() * 0.5))
+    half.write_parquet(mine.path / "received.parquet")
+    mine = Run(mine.path)
+    assert mine.cells is None
+    for name, values in scores(mine, "one", "none", "all").scores.items():
+        if name == "sink":
+            np.testing.assert_allclose(values, scores(run, "one", "none", "all").scores[name] / 2, rtol=1e-6)
+
+
+def test_tables_written_while_a_run_is_open_are_not_mixed(run: Run, tmp_path: Path) -> None:
+    opened = copied(run, tmp_path / "open")
+    opened.table("mass").collect()
+    perform_order(order_study(str(opened.path / "study.yaml"), limit=3), opened.path, second_look=False)
+    with pytest.raises(ChangedError, match="written anew"):
+        opened.table("mass")
+    assert len(Run(opened.path).table("prompts").collect()) == 9
+    assert json.loads((opened.path / "manifest.json").read_text())["tables"] == Run(opened.path).mark
+
+
+def test_a_map_sorted_by_effect_has_the_same_values_the_largest_first(run: Run) -> None:
+    part = FigurePart(name="map", kind="heatmap", measure="question", difference=["none", "filler"], sort="effect")
+    made = figure_of(run, part).table
+    plain = figure_of(run, part.model_copy(update={"sort": "depth"})).table
+    keys = ["layer", "head", "value", "q"]
+    assert made.select(keys).sort("layer", "head").equals(plain.select(keys).sort("layer", "head"))
+    for _, layer in made.group_by("layer"):
+        assert layer.sort("row")["value"].abs().is_sorted(descending=True)
+        assert sorted(layer["row"]) == list(range(1, len(layer) + 1))
