@@ -10,9 +10,10 @@ from typing import Any, Literal
 import numpy as np
 
 from attnscope.analysis.effects import effects
+from bench import explorer
 from bench.session import LONGEST, Session
 
-Table = Literal["cost", "feature", "memory", "contest", "long", "analysis"]
+Table = Literal["cost", "feature", "memory", "contest", "long", "analysis", "explorer"]
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,10 @@ def _statistics(session: Session, prompts: int) -> dict[str, Any]:
     return {"seconds": times}
 
 
+def _explorer(session: Session, prompts: int) -> dict[str, Any]:
+    return explorer.measure(session.scratch / "explored", prompts, session.rounds(40), session.say)
+
+
 STUDY_AIM = "1.176"  # 85 % of the tokens a second
 
 CASES = [
@@ -95,6 +100,7 @@ CASES = [
     Case("softcap-sdpa", "feature", "the same Gemma 2", 2048, _pair("softcap-sdpa", 11)),
     Case("sinks-sdpa", "feature", "the same gpt-oss", 2048, _pair("sinks-sdpa", 11)),
     Case("patterns-2048", "feature", "all queries, with patterns", 2048, _pair("patterns", 9)),
+    Case("explorer", "explorer", "2 models x 2 conditions x 30 layers x 9 heads", 500, _explorer, "0.2"),
     Case("statistics", "analysis", "32 x 32 heads: differences, intervals, p, q", 500, _statistics),
     Case("memory-plain-512", "memory", "plain forward", 512, _peak("plain", 3)),
     Case("memory-plain", "memory", "plain forward", 2048, _peak("plain", 9)),

@@ -6,7 +6,7 @@ from typing import Any
 
 from bench.cases import CASES
 from bench.store import Results
-from bench.tables import advantage, analysis_table, contest_table, cost_table, peak_table
+from bench.tables import advantage, analysis_table, contest_table, cost_table, explorer_table, peak_table
 
 DISTURBED = 0.03  # a control this far from 1 says more about the machine than the ratio says about the arm
 FASTER, LESS = 4, 20  # what the project set itself against every other tool at 2,048 tokens
@@ -65,6 +65,8 @@ def page(results: Results) -> str:
         "\n## Statistics\n",
         "Of stored numbers, without a model.\n",
         *analysis_table(results),
+        "\n## The explorer\n",
+        *explorer_table(results),
         "\n## A long prompt\n",
         "Once each, one after the other, so without a control: the ratio of their times is rough. SmolLM2 was trained",
         "on 8,192 tokens; the numbers beyond mean little, their cost is real.\n",

@@ -48,6 +48,34 @@ def peak_table(results: Results, table: Table) -> list[str]:
     return lines
 
 
+CLICKS = {
+    "start": "`attnscope serve` until it answers",
+    "map": "a map of a measure",
+    "change": "a map of a change",
+    "head": "a head: kind and ranks, lines, bars, spread",
+    "prompt": "a prompt under two conditions",
+    "drawn": "the next head, until its charts are drawn in Chromium",
+}
+
+
+def explorer_table(results: Results) -> list[str]:
+    lines = ["| | prompts | median | 95 of 100 under | longest |", "|---|---|---|---|---|"]
+    for _, found in _rows(results, "explorer"):
+        for name, words in CLICKS.items():
+            times = found.get("clicks", {}).get(name)
+            if times:
+                most = statistics.quantiles(times, n=20, method="inclusive")[-1]
+                numbers = (statistics.median(times), most, max(times))
+                lines.append(_row(words, f"{found['tokens']:,}", *(f"{1000 * each:.0f} ms" for each in numbers)))
+    return [
+        *lines,
+        "",
+        "A run of random numbers, 2 models x 2 conditions x 30 layers x 9 heads, with its report. Every click asks for",
+        "something new, of a server that was started four seconds before; a head's four questions are asked at once,",
+        "as a browser does. The aims: under 2 s to start, under 200 ms for a click.",
+    ]
+
+
 def analysis_table(results: Results) -> list[str]:
     lines = _head("what is computed", "prompts", "median", "least and most")
     for case, found in _rows(results, "analysis"):

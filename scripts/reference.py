@@ -146,6 +146,11 @@ def _run() -> Iterator[str]:
     yield "- `comparisons/{heads,classes}.csv`, `comparisons.md`: what differs between conditions and models"
     yield "- `evidence.md`: what shows that the numbers can be believed"
     yield "- `report.html`: everything on one page"
+    yield "- `kept/`: results that take long, for the explorer to find; can be removed"
+    yield ""
+    yield "Tables that were written together carry the same mark in their metadata (`attnscope`), and the manifest has"
+    yield "it under `tables`. While a run is measured, its tables are written now and then with what is there so far."
+    yield "Without `cells/` a run can still be read, only slower; run again, it would be measured anew."
     for name, columns in TABLES.items():
         yield f"\n## {name}.parquet\n"
         yield "| column | type | meaning |\n|---|---|---|"

@@ -7,11 +7,13 @@ import runpy
 import shlex
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
 from attnscope.study.file import parse_study
 from tests.cli.conftest import Run
+from tests.explorer.conftest import free_port, serving
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -49,13 +51,17 @@ def test_the_readmes_commands_run(run: Run, tmp_path: Path, monkeypatch: pytest.
     Path("examples").mkdir()
     Path("examples/block.txt").write_text((ROOT / "examples" / "block.txt").read_text(encoding="utf-8"))
     lines = [line for line in README.splitlines() if line.startswith("attnscope ")]
-    assert len(lines) == 12
+    assert len(lines) == 13
     for line in lines:
         words = shlex.split(line, comments=True)[1:]
         if words[0] == "check":
             words += ["--tokens", "16"]
         if words[0] in ("run", "tokens"):
             words += ["--limit", "2"]
+        if words[0] == "serve":
+            with serving(*words[1:], "--port", free_port()) as address, urlopen(f"{address}api/runs") as answer:  # noqa: S310
+                assert b"finished" in answer.read()
+            continue
         done = run(*words)
         assert done.code == 0, (line, done.err)
         assert done.out

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import lru_cache
 from importlib.metadata import version
 from importlib.resources import files
 from typing import Annotated, Any, Literal
 
+from anyio.to_thread import current_default_thread_limiter
 from fastapi import FastAPI, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
@@ -32,6 +36,7 @@ TYPES = {
     ".html": "text/html; charset=utf-8",
 }
 LIBRARY = "vega.js"
+AT_ONCE = max(2, os.cpu_count() or 1)
 
 RunName = Annotated[str, Path(description="A run's name, as the list of runs has it.", max_length=300)]
 Model = Annotated[str, Query(description="A model's label.", max_length=500)]
@@ -58,6 +63,7 @@ def make_app(shelf: Shelf, desk: Desk | None = None) -> FastAPI:
         redoc_url=None,
         openapi_url="/api/openapi.json",
         responses=REFUSALS,
+        lifespan=_few_at_once,
     )
     app.add_exception_handler(AttnscopeError, _trouble(shelf))
     app.add_exception_handler(RequestValidationError, _unreadable)
@@ -68,6 +74,13 @@ def make_app(shelf: Shelf, desk: Desk | None = None) -> FastAPI:
         _add_tries(app, desk)
     _add_pages(app)
     return app
+
+
+@asynccontextmanager
+async def _few_at_once(app: FastAPI) -> AsyncIterator[None]:
+    """More questions than cores at a time would only make all of them wait."""
+    current_default_thread_limiter().total_tokens = AT_ONCE
+    yield
 
 
 def _add_runs(app: FastAPI, shelf: Shelf, live: str | None) -> None:

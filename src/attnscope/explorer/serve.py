@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import secrets
+import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -45,6 +47,8 @@ def serve(
     shown = socket.gethostname() if host in ("0.0.0.0", "::") else shown  # noqa: S104
     ready(f"http://{shown}:{number}/{f'?token={token}' if token else ''}")
     threading.Thread(target=_warm_up, args=(shelf,), daemon=True).start()
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # asked to end, it still tidies up
     try:
         server.run(sockets=[taken])
     finally:

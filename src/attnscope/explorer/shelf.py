@@ -12,6 +12,7 @@ from attnscope.analysis.run import ChangedError, Run
 from attnscope.errors import AttnscopeError, near
 
 T = TypeVar("T")
+TAKEN = ("api", "static", "try")  # addresses that are no run's
 TRIES, PAUSE = 5, 0.2  # while a run is being written, its files change together, but not at once
 
 
@@ -98,7 +99,7 @@ def _named(paths: Sequence[Path]) -> dict[str, Path]:
         resolved = path.resolve()
         if resolved in found.values():
             continue
-        base = resolved.name or "run"
+        base = f"{resolved.name}-run" if resolved.name in ("", *TAKEN) else resolved.name
         name, turn = base, 1
         while name in found:
             turn += 1

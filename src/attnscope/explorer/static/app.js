@@ -57,11 +57,27 @@ function tabs(state) {
   );
 }
 
+// While a key is held down, views fly past: only the one it rests on asks the server.
+let hurried = false;
+
+function calmed(signal) {
+  if (!hurried) return Promise.resolve();
+  return new Promise((resolve, reject) => {
+    const waiting = setTimeout(resolve, 150);
+    signal.addEventListener("abort", () => {
+      clearTimeout(waiting);
+      reject(new DOMException("a newer view is wanted", "AbortError"));
+    });
+  });
+}
+
 async function show() {
   current.abort.abort();
   const abort = new AbortController();
   const state = read();
-  const context = { abort, signal: abort.signal, keys: {}, state, refresh: show };
+  const calm = calmed(abort.signal);
+  calm.catch(() => {}); // not every view waits for it
+  const context = { abort, signal: abort.signal, keys: {}, state, refresh: show, calm };
   current = context;
   try {
     if (!shown) shown = await api.get("runs", {}, abort.signal);
@@ -115,7 +131,9 @@ document.addEventListener("keydown", (event) => {
   const act = current.keys[event.key];
   if (act) {
     event.preventDefault();
+    hurried = event.repeat;
     act();
+    hurried = false;
   }
 });
 

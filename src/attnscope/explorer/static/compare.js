@@ -194,6 +194,7 @@ export async function compareView(main, context) {
       if (!signal.aborted) fill(pair, trouble(error));
     }
   };
+  await context.calm;
   const sides = ["left", "right"].map((name) => ({
     name,
     side: chosen[name],

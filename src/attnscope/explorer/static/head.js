@@ -181,6 +181,7 @@ export async function headView(main, context) {
     h("section", { "aria-label": "Along the prompt" }, figures.lines.element),
     h("div", { class: "two" }, figures.bars.element, figures.spread.element),
   );
+  await context.calm;
   const wanted = parts(state, chosen);
   const draw = async (name) => {
     try {

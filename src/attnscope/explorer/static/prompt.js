@@ -124,6 +124,7 @@ export async function promptView(main, context) {
     about,
     texts,
   );
+  await context.calm;
   let found;
   try {
     found = await Promise.all(
