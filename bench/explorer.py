@@ -82,6 +82,7 @@ def _clicks(run: str, prompts: int, count: int) -> dict[str, list[list[Question]
         return f"{base}/figure?room=1240", {"name": part["kind"], **part}
 
     def head(layer: int, head_: int) -> list[Question]:
+        """Kind, ranks and lines are asked for first, bars and spread when these are there."""
         place: dict[str, Any] = {"models": ["base"], "layers": [layer], "heads": [head_]}
         asked = urllib.parse.urlencode({"model": "base", "layer": layer, "head": head_, "queries": "all"})
         panels = [{"model": "base", "layer": layer, "head": head_}]
@@ -118,7 +119,8 @@ def _clicks(run: str, prompts: int, count: int) -> dict[str, list[list[Question]
     return {
         "map": [[each] for each in chance.sample(maps, min(count, len(maps)))],
         "change": [[each] for each in chance.sample(changes, min(count, len(changes)))],
-        "head": [head(*each) for each in heads],
+        "head": [head(*each)[:2] for each in heads],
+        "rest": [head(*each)[2:] for each in heads],
         "prompt": texts,
     }
 

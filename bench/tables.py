@@ -52,7 +52,8 @@ CLICKS = {
     "start": "`attnscope serve` until it answers",
     "map": "a map of a measure",
     "change": "a map of a change",
-    "head": "a head: kind and ranks, lines, bars, spread",
+    "head": "a head: kind, ranks and lines along the prompt",
+    "rest": "the rest of its page: bars and spread",
     "prompt": "a prompt under two conditions",
     "drawn": "the next head, until its charts are drawn in Chromium",
 }
@@ -71,8 +72,8 @@ def explorer_table(results: Results) -> list[str]:
         *lines,
         "",
         "A run of random numbers, 2 models x 2 conditions x 30 layers x 9 heads, with its report. Every click asks for",
-        "something new, of a server that was started four seconds before; a head's four questions are asked at once,",
-        "as a browser does. The aims: under 2 s to start, under 200 ms for a click.",
+        "something new, of a server that was started four seconds before; questions that belong together are asked at",
+        "once, as a browser does. The aims: under 2 s to start, under 200 ms for a click.",
     ]
 
 

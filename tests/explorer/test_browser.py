@@ -204,7 +204,7 @@ def test_heads_are_walked_and_found_by_keyboard(server: str, watched: Watched) -
     page.get_by_role("link", name="prompt 7").wait_for()
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile("/explored/prompt/7"))
-    watched.settle()
+    page.locator(".token").first.wait_for()
     page.keyboard.press("ArrowRight")
     page.wait_for_url(re.compile("/explored/prompt/8"))
     watched.check()

@@ -72,7 +72,9 @@ class Masses:
 @lru_cache(maxsize=8)
 def masses(run: Run, model: str, condition: str) -> Masses:
     """The table `mass` of one arm as arrays; every cell has the same rows in the same order."""
-    held = run.rows("mass", model, condition, ["prompt", "mass", "expected"]).sort("prompt", maintain_order=True)
+    held = run.rows("mass", model, condition, ["prompt", "mass", "expected"])
+    if not held["prompt"].is_sorted():
+        held = held.sort("prompt", maintain_order=True)
     shape = (len(run.study.measure.queries), len(run.layers(model)), len(run.heads(model)), len(run.classes))
     prompts = held["prompt"].unique(maintain_order=True).to_numpy().astype(np.int64)
     arrays = [held[name].to_numpy().astype(np.float64).reshape(len(prompts), *shape) for name in ("mass", "expected")]

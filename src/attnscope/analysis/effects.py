@@ -142,15 +142,15 @@ def interval_of_mean(
     held, count = np.where(known, values, 0.0), known.sum(0)
     weights = _resamples_of(seed, len(values), resamples)
     ends = np.empty((2, values.shape[1]))
-    for n in np.unique(count):
-        level = _level(int(n)) if widened else (1 - CONFIDENCE) / 2
-        columns = np.flatnonzero(count == n)
-        for start in range(0, len(columns), TOGETHER):
-            some = columns[start : start + TOGETHER]
-            drawn = weights @ held[:, some]
-            if n < len(values):
-                drawn /= weights @ known[:, some].astype(np.float64)
-            ends[:, some] = np.quantile(drawn, [level, 1 - level], axis=0)
+    for start in range(0, values.shape[1], TOGETHER):
+        some = np.s_[start : start + TOGETHER]
+        drawn = weights @ held[:, some]
+        if (count[some] < len(values)).any():
+            drawn /= weights @ known[:, some].astype(np.float64)
+        for n in np.unique(count[some]):
+            level = _level(int(n)) if widened else (1 - CONFIDENCE) / 2
+            mine = np.flatnonzero(count[some] == n)
+            ends[:, start + mine] = np.quantile(drawn[:, mine], [level, 1 - level], axis=0)
     mean, same = mean_of_seen(values, 0), _spread(values) == 0
     return np.where(same, mean, ends[0]), np.where(same, mean, ends[1])
 
@@ -209,7 +209,7 @@ def _refined(
     p: Numbers = (reached + 1) / (count + 1)
     rare = reached == 0
     more = min(MOST_FLIPS, math.ceil(100 * among / max(1, rare.sum())))
-    if rare.any() and more > count:
+    if rare.any() and more > 2 * count:  # up to that, `count` of them can tell a discovery too
         p[rare] = (_reached(values[:, rare], found[rare], drawn(chance, more)) + 1) / (more + 1)
     return p
 

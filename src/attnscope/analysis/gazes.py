@@ -123,16 +123,37 @@ def head_along(run: Run, chosen: Heads, condition: str) -> Numbers:
     layer, head = _places(run, chosen)
     group = run.study.measure.queries.index(chosen.queries)
     cells = run.cells_of(chosen.model, condition).sort("prompt", maintain_order=True)["cell"]
-    received, seen = [], []
-    for key in cells:
-        received.append(run.cells.part(key, "received")[layer[0], head[0]][group])
-        if chosen.over == "visible":
-            held = run.cells.part(key, "seen")
-            own = head[0] if held.get_shape()[1] > 1 else 0
-            seen.append(held[int(run.cells.part(key, "view")[layer[0]]), own][group])
+    received = [run.cells.part(key, "received")[layer[0], head[0]][group] for key in cells]
     flat: Numbers = np.concatenate(received or [_nothing()]).astype(np.float64)
     run.refuse_if_spoilt(flat, "received", f"{chosen.model}, {condition}")
-    return _over_visible(flat, np.concatenate(seen)) if seen else flat
+    if chosen.over != "visible":
+        return flat
+    return _over_visible(flat, _seen_along(run, chosen.model, condition, group, layer[0], head[0]))
+
+
+def _seen_along(run: Run, model: str, condition: str, group: int, layer: int, head: int) -> Numbers:
+    """The share of queries that see each token of `tokens_of`. Most layers and heads see the same: read once."""
+    views, alike = _outlooks(run, model, condition)
+    return _seen_by(run, model, condition, group, views[layer], -1 if alike else head)
+
+
+@lru_cache(maxsize=16)
+def _outlooks(run: Run, model: str, condition: str) -> tuple[list[tuple[int, ...]], bool]:
+    """For each layer the number of its view, prompt by prompt; and whether all heads see the same."""
+    assert run.cells is not None  # noqa: S101
+    cells = run.cells_of(model, condition).sort("prompt", maintain_order=True)["cell"]
+    views = np.stack([run.cells.part(key, "view")[:] for key in cells], 1) if len(cells) else np.zeros((0, 0), int)
+    alike = all(run.cells.part(key, "seen").get_shape()[1] == 1 for key in cells)
+    return [tuple(row) for row in views.tolist()], alike
+
+
+@lru_cache(maxsize=32)
+def _seen_by(run: Run, model: str, condition: str, group: int, views: tuple[int, ...], head: int) -> Numbers:
+    assert run.cells is not None  # noqa: S101
+    cells = run.cells_of(model, condition).sort("prompt", maintain_order=True)["cell"]
+    seen = [run.cells.part(key, "seen")[view, max(0, head)][group] for key, view in zip(cells, views, strict=True)]
+    found: Numbers = np.concatenate(seen or [_nothing()])
+    return found
 
 
 def paired(run: Run, chosen: Heads, one: str, two: str) -> Iterator[tuple[Gaze, Gaze]]:

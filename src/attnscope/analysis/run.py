@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -96,17 +96,20 @@ class Run:
     ) -> pl.DataFrame:
         """Columns of a table, of one model under one condition (and of one prompt); reads no more than it must."""
         keys = {"model": model, "condition": condition} | ({} if prompt is None else {"prompt": prompt})
-        path, wanted = self._file(name), tuple(dict.fromkeys([*keys, *columns]))
+        path, wanted = self._file(name), tuple(columns)
         with pq.ParquetFile(path, pre_buffer=False) as file:
-            groups = tuple(group for group in range(file.num_row_groups) if _may_hold(file, group, keys))
-        if prompt is None:
-            held = _row_groups(path, groups, wanted)
-        else:  # the next prompt asked for is likely among these too
-            held = _held_row_groups(path, path.stat().st_mtime_ns, groups, wanted)
-        here = pa.scalar(True)
-        for key, value in keys.items():
-            here = pc.and_(here, pc.equal(held[key].cast(pa.string()) if isinstance(value, str) else held[key], value))
-        found = pl.from_arrow(held.select(list(columns)).filter(here) if len(held) else held.select(list(columns)))
+            held = {group: _holds(file, group, keys) for group in range(file.num_row_groups)}
+        parts = []
+        for whole, group in groupby((each for each in held if held[each] is not False), lambda each: held[each]):
+            read = wanted if whole else tuple(dict.fromkeys([*keys, *columns]))
+            if prompt is None:
+                part = _row_groups(path, tuple(group), read)
+            else:  # the next prompt asked for is likely among these too
+                part = _held_row_groups(path, path.stat().st_mtime_ns, tuple(group), read)
+            parts.append(part if whole else part.filter(_where(part, keys)).select(list(columns)))
+        if not parts:
+            parts = [_row_groups(path, (), wanted)]
+        found = pl.from_arrow(pa.concat_tables(parts).unify_dictionaries())
         assert isinstance(found, pl.DataFrame)  # noqa: S101
         return found.with_columns(pl.col(each).cast(pl.String) for each in _NAMES if each in columns)
 
@@ -228,10 +231,29 @@ def _held_row_groups(path: Path, modified: int, groups: tuple[int, ...], columns
     return _row_groups(path, groups, columns)
 
 
-def _may_hold(file: pq.ParquetFile, group: int, keys: dict[str, Any]) -> bool:
-    """Whether a row group may have rows with these values, as far as its statistics tell."""
+def _holds(file: pq.ParquetFile, group: int, keys: dict[str, Any]) -> bool | None:
+    """Whether all rows of a row group have these values, or none has; None if some may."""
+    sure = True
     for key, value in keys.items():
         known = file.metadata.row_group(group).column(file.schema_arrow.get_field_index(key)).statistics
-        if known is not None and known.has_min_max and not known.min <= value <= known.max:
+        if known is None or not known.has_min_max:
+            sure = False
+        elif not known.min <= value <= known.max:
             return False
-    return True
+        else:
+            sure = sure and known.min == known.max
+    return True if sure else None
+
+
+def _where(held: pa.Table, keys: dict[str, Any]) -> pa.Array:
+    """Which rows have these values."""
+    here = np.ones(len(held), dtype=bool)
+    for key, value in keys.items():
+        column = held[key].unify_dictionaries().combine_chunks()
+        column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+        if isinstance(column, pa.DictionaryArray):
+            names = column.dictionary.to_pylist()
+            here &= column.indices.to_numpy() == (names.index(value) if value in names else -1)
+        else:
+            here &= column.to_numpy(zero_copy_only=False) == value
+    return pa.array(here)

@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 
 import uvicorn
@@ -21,6 +22,7 @@ from attnscope.explorer.shelf import Shelf
 
 LOOPBACK = "127.0.0.1"
 PORT = 8765
+ARMS = 4  # of a run are read before anyone asks
 
 
 def serve(
@@ -60,8 +62,11 @@ def _warm_up(shelf: Shelf) -> None:
     """Load what the first click would wait for."""
     from scipy import stats  # noqa: F401
 
+    from attnscope.analysis.arms import masses
     from attnscope.figures.kind import kinds
     from attnscope.figures.library import chart_library
+    from attnscope.figures.write import figure_of
+    from attnscope.study.parts import FigurePart, PanelPart
 
     kinds()
     chart_library()
@@ -69,6 +74,11 @@ def _warm_up(shelf: Shelf) -> None:
         try:
             run = shelf.open(name)
             run.cells  # noqa: B018  (which file each cell is in)
+            for model, condition in list(product(run.models, run.conditions))[:ARMS]:
+                masses(run, model, condition)
+            model = run.models[0]
+            panel = PanelPart(model=model, layer=run.layers(model)[0], head=run.heads(model)[0])
+            figure_of(run, FigurePart(name="first", kind="lines", panels=[panel]))
         except AttnscopeError:  # the page tells it
             continue
 

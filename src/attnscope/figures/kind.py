@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import altair as alt
 import polars as pl
 
 from attnscope.analysis.run import Run
 from attnscope.errors import AttnscopeError, near
+from attnscope.figures.compose import Description
 from attnscope.study.parts import FigurePart
 
 
@@ -53,7 +53,7 @@ class Kind:
     fields: tuple[Field, ...]
     table: Callable[[Run, FigurePart], pl.DataFrame]
     look: Callable[[Run, FigurePart, pl.DataFrame], Look]
-    draw: Callable[[pl.DataFrame, Look], alt.TopLevelMixin]
+    draw: Callable[[pl.DataFrame, Look], Description]
     read: Callable[[pl.DataFrame, Look], str]
     keys: tuple[str, ...]
     """The columns that tell one row from another."""
@@ -65,18 +65,27 @@ class Kind:
     def checked(self, table: pl.DataFrame, where: str) -> pl.DataFrame:
         """The table with its columns in their types; refused if one is missing or can't be read so."""
         for each in self.fields:
-            if each.name not in table.columns:
-                if each.optional:
-                    table = table.with_columns(pl.lit(None, dtype=each.type).alias(each.name))
-                    continue
+            if each.name not in table.columns and not each.optional:
                 raise AttnscopeError(
                     f"the table has no column '{each.name}'",
                     where=where,
                     allowed=f"{near(each.name, table.columns)}; {self.name} needs {', '.join(self.needed)}",
                     todo="rename or add the column",
                 )
+        nothing = [each for each in self.fields if each.name not in table.columns]
+        table = table.with_columns(pl.lit(None, dtype=each.type).alias(each.name) for each in nothing)
+        try:
+            table = table.select(pl.col(each.name).cast(each.type) for each in self.fields)
+        except pl.exceptions.PolarsError:
+            self._refuse_types(table, where)
+            raise
+        self._refuse_gaps(table, where)
+        return table
+
+    def _refuse_types(self, table: pl.DataFrame, where: str) -> None:
+        for each in self.fields:
             try:
-                table = table.with_columns(pl.col(each.name).cast(each.type))
+                table[each.name].cast(each.type)
             except pl.exceptions.PolarsError:
                 raise AttnscopeError(
                     f"column '{each.name}' can't be read as {each.type}",
@@ -84,9 +93,6 @@ class Kind:
                     allowed=each.meaning,
                     todo="mend the table",
                 ) from None
-        table = table.select(each.name for each in self.fields)
-        self._refuse_gaps(table, where)
-        return table
 
     def _refuse_gaps(self, table: pl.DataFrame, where: str) -> None:
         for each in self.fields:

@@ -11,20 +11,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import altair as alt
 import polars as pl
 import vl_convert as vlc
 import yaml
 
 from attnscope.analysis.run import Run
 from attnscope.errors import AttnscopeError
+from attnscope.figures.compose import Description
 from attnscope.figures.kind import Look, find_kind
 from attnscope.figures.save import SCALE
 from attnscope.figures.selection import present
 from attnscope.study.consistency import figure_problems
 from attnscope.study.parts import FigurePart
-
-alt.data_transformers.disable_max_rows()  # a figure carries all its numbers
 
 FILES = (".svg", ".png", ".pdf", ".vl.json", ".csv", ".md")
 
@@ -37,7 +35,7 @@ class Figure:
     kind: str
     table: pl.DataFrame
     look: Look
-    chart: alt.TopLevelMixin
+    chart: Description
     reading: str
     marks: str = ""
     """What the marks in the picture mean, after its caption."""
@@ -45,7 +43,7 @@ class Figure:
     @cached_property
     def description(self) -> dict[str, Any]:
         """The chart as data (Vega-Lite), with its reading as alternative text."""
-        made: dict[str, Any] = _drawable(self.chart.to_dict(validate=False))
+        made: dict[str, Any] = _drawable(self.chart)
         made["description"] = plain(self.reading).translate(_SIGNS)
         return made
 

@@ -202,7 +202,8 @@ export async function headView(main, context) {
       if (!signal.aborted) fill(told, trouble(error));
     }
   };
-  await Promise.all([tell(), draw("lines"), draw("bars"), draw("spread")]);
+  await Promise.all([tell(), draw("lines")]); // what is seen first comes first
+  await Promise.all([draw("bars"), draw("spread")]);
 }
 
 function headFacts(found, facts) {

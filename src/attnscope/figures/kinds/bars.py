@@ -16,6 +16,7 @@ from attnscope.analysis.effects import FALSE_DISCOVERIES, effects
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import INTERVAL, extent, mean_over_prompts
 from attnscope.figures import selection, sentences
+from attnscope.figures.compose import Description, faceted, joined
 from attnscope.figures.kind import Field, Kind, Look
 from attnscope.figures.selection import PALETTE
 from attnscope.study.parts import COLOUR, DepthsPart, FigurePart, layer_at
@@ -184,7 +185,7 @@ def look(run: Run, part: FigurePart, made: pl.DataFrame) -> Look:
     )
 
 
-def draw(made: pl.DataFrame, seen: Look) -> alt.FacetChart:
+def draw(made: pl.DataFrame, seen: Look) -> Description:
     groups, bars, names = (list(dict.fromkeys(made[name])) for name in ("group", "bar", "token_class"))
     colours = list(selection.colours_of(made, "token_class", PALETTE).values())
     data = made.with_columns(
@@ -233,14 +234,14 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.FacetChart:
     words = max(len(line) for group in groups for line in group.split(": "))  # a label's own lines, one above the other
     step = max(STEP, 7 * words // min(held.values()))
     header = alt.Header(labelFontWeight="bold", labelExpr="split(datum.label, ': ')")
-    chart = alt.layer(*layers, data=data, width=alt.Step(step), height=260).facet(
-        column=alt.Column("group:N", sort=groups, title=None, header=header)
-    )
+    stacked = joined("layer", layers, data, width=alt.Step(step), height=260)
+    apart: Any = alt.Undefined
     if min(held.values()) < len(bars):  # no gaps for bars that a group has not
-        chart = chart.resolve_scale(x="independent")
+        apart = alt.Resolve(scale=alt.ScaleResolveMap(x="independent"))
     across = sum(step * count + GAP for count in held.values())
     title = selection.title_of(seen, marks(made, seen), max(60, across // 6))
-    return chart if title is alt.Undefined else chart.properties(title=title)
+    by = alt.Column("group:N", sort=groups, title=None, header=header)
+    return faceted(stacked, by, resolve=apart, title=title)
 
 
 def marks(made: pl.DataFrame, seen: Look) -> str:

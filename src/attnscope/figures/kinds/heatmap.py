@@ -19,6 +19,7 @@ from attnscope.analysis.run import Run
 from attnscope.analysis.spread import extent, mean_of_seen
 from attnscope.errors import AttnscopeError
 from attnscope.figures import selection, sentences
+from attnscope.figures.compose import Description, joined
 from attnscope.figures.kind import Field, Kind, Look
 from attnscope.study.measures import OF_INSERTIONS
 from attnscope.study.parts import FigurePart
@@ -231,7 +232,7 @@ def _untested_words(part: FigurePart, made: pl.DataFrame) -> str:
     return "; not tested, for one side has none of it by itself."
 
 
-def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
+def draw(made: pl.DataFrame, seen: Look) -> Description:
     signed = bool((made["value"] < 0).any())
     reach = float(made["value"].abs().max() or 0) or 1.0  # type: ignore[arg-type]
     scale = (
@@ -245,7 +246,7 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
     legend = alt.Legend() if seen.room is None or seen.room > NARROW else alt.Legend(orient="bottom")
     charts = []
     for title in dict.fromkeys(made["panel"]):
-        base = alt.Chart(made.filter(pl.col("panel") == title)).encode(
+        base = alt.Chart().encode(
             x=alt.X("layer:O", title="layer", axis=alt.Axis(labelAngle=0, labelOverlap="greedy")),
             y=alt.Y("head:O", title="head") if ranked is False else alt.Y("row:O", title="strongest first"),
         )
@@ -266,8 +267,9 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
             .encode(alt.ColorValue("black", condition={"test": f"datum.value < {-DARK * reach}", "value": "white"}))
         )
         layers = (cells, unsure, below) if signed else (cells, unsure)
-        charts.append(alt.layer(*layers, width=alt.Step(step), height=alt.Step(step), title=title))
-    return alt.concat(*charts, columns=beside, title=selection.title_of(seen, marks(made, seen), 80))
+        part = made.filter(pl.col("panel") == title)
+        charts.append(joined("layer", layers, part, width=alt.Step(step), height=alt.Step(step), title=title))
+    return joined("concat", charts, columns=beside, title=selection.title_of(seen, marks(made, seen), 80))
 
 
 def _sizes(room: int | None, layers: int, panels: int) -> tuple[int, int]:

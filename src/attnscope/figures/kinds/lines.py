@@ -15,6 +15,7 @@ from attnscope.analysis.ranking import Ranking, ranked_by_distance
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import INTERVAL, extent
 from attnscope.figures import selection, sentences
+from attnscope.figures.compose import Description, joined
 from attnscope.figures.kind import Field, Kind, Look
 from attnscope.figures.selection import LINES
 from attnscope.study.parts import FigurePart, HeadPart, PanelPart
@@ -50,7 +51,6 @@ KEYS = ("panel", "form", "series", "position")
 HEIGHT = 190
 BESIDE = 3  # panels in a row
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2])
-Panel = alt.LayerChart | alt.FacetChart
 X_TITLES = {SHARED: "token position, insertion cut out", FULL: "token position, whole sequence"}
 
 
@@ -174,7 +174,7 @@ def _colours(run: Run, part: FigurePart) -> dict[str, str]:
     return found
 
 
-def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
+def draw(made: pl.DataFrame, seen: Look) -> Description:
     titles, forms = (list(dict.fromkeys(made[name])) for name in ("panel", "form"))
     colours = selection.colours_of(made, "series", LINES)
     scale = alt.Scale(domain=list(colours), range=list(colours.values()))
@@ -186,7 +186,7 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
     titled: set[str] = set()
     for start in range(0, len(titles), beside):
         for form in forms:
-            charts: list[Panel] = []
+            charts: list[Description] = []
             for title in titles[start : start + beside]:
                 part = made.filter(pl.col("panel") == title, pl.col("form") == form)
                 if len(part):
@@ -194,10 +194,10 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
                     charts.append(_panel(part, named, y, X_TITLES.get(form, form), scale, width))
                     titled.add(title)
             if charts:
-                rows.append(alt.hconcat(*charts) if len(charts) > 1 else charts[0])
+                rows.append(joined("hconcat", charts) if len(charts) > 1 else charts[0])
     shared = alt.Resolve(scale=alt.ScaleResolveMap(color="shared"))
     wide = 130 if len(titles) > 1 else 100
-    return alt.vconcat(*rows, resolve=shared, title=selection.title_of(seen, marks(made, seen), wide))
+    return joined("vconcat", rows, resolve=shared, title=selection.title_of(seen, marks(made, seen), wide))
 
 
 def marks(made: pl.DataFrame, seen: Look) -> str:
@@ -206,14 +206,14 @@ def marks(made: pl.DataFrame, seen: Look) -> str:
     return f" Ticks at the bottom: not the first line's, within prompts (q < {FALSE_DISCOVERIES})."
 
 
-def _panel(part: pl.DataFrame, title: str, y: str, x: str, scale: alt.Scale, width: int) -> Panel:
+def _panel(part: pl.DataFrame, title: str, y: str, x: str, scale: alt.Scale, width: int) -> Description:
     part = part.select("series", "position", "attention", "low", "high", "n", "inserted", "q")
     inserted = part.filter(pl.col("inserted") > 0.5)
     span = inserted["position"]
     place = alt.X("position:Q", title=x, scale=alt.Scale(nice=False))
     key = alt.Legend(title=None, orient="top", symbolOpacity=1, symbolType="stroke", symbolStrokeWidth=2)
     colour = alt.Color("series:N", scale=scale, legend=key)
-    base = alt.Chart(part)
+    base = alt.Chart()
     layers: list[alt.Chart] = []
     if len(span):
         label = "inserted" if (inserted["inserted"] == 1).all() else "inserted in most prompts"
@@ -254,7 +254,7 @@ def _panel(part: pl.DataFrame, title: str, y: str, x: str, scale: alt.Scale, wid
                 colour,
             )
         )
-    return alt.layer(*layers, width=width, height=HEIGHT, title=title)
+    return joined("layer", layers, part, width=width, height=HEIGHT, title=title)
 
 
 def _y(pixels: int) -> alt.YValue:

@@ -14,6 +14,7 @@ from attnscope.analysis.run import Run
 from attnscope.analysis.spread import extent
 from attnscope.errors import AttnscopeError
 from attnscope.figures import selection, sentences
+from attnscope.figures.compose import Description, joined
 from attnscope.figures.kind import Field, Kind, Look
 from attnscope.study.parts import FigurePart
 
@@ -96,7 +97,7 @@ def look(run: Run, part: FigurePart, made: pl.DataFrame) -> Look:
     )
 
 
-def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
+def draw(made: pl.DataFrame, seen: Look) -> Description:
     names, parts = (list(dict.fromkeys(made[name])) for name in ("token_class", "part"))
     colour = alt.Color(
         "part:N",
@@ -134,11 +135,11 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
             x=alt.X("value:Q", title=seen.y, scale=scale), color=colour, shape=shape, opacity=opacity, tooltip=tooltip
         )
         rules = base.mark_rule(strokeWidth=1.6).encode(x="low:Q", x2="high:Q", color=colour, opacity=opacity)
-        charts.append(alt.layer(zero, rules, points).properties(width=230, height=alt.Step(13), title=title))
+        charts.append(joined("layer", (zero, rules, points), width=230, height=alt.Step(13), title=title))
     shared = alt.Resolve(scale=alt.ScaleResolveMap(color="shared", shape="shared"))
     beside = 3 if seen.room is None else max(1, min(3, seen.room // 330))
     title = selection.title_of(seen, marks(made, seen), 45 + 45 * min(3, len(charts)))
-    return alt.concat(*charts, columns=beside, resolve=shared, title=title)
+    return joined("concat", charts, columns=beside, resolve=shared, title=title)
 
 
 def marks(made: pl.DataFrame, seen: Look) -> str:

@@ -14,6 +14,7 @@ from attnscope.analysis.run import Run
 from attnscope.analysis.spread import INTERVAL, half_width, mean_of_seen
 from attnscope.errors import AttnscopeError
 from attnscope.figures import selection, sentences
+from attnscope.figures.compose import Description, joined
 from attnscope.figures.kind import Field, Kind, Look
 from attnscope.study.parts import FigurePart
 
@@ -107,7 +108,7 @@ def look(run: Run, part: FigurePart, made: pl.DataFrame) -> Look:
     )
 
 
-def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
+def draw(made: pl.DataFrame, seen: Look) -> Description:
     colours = selection.colours_of(made, "series", selection.LINES)
     scale = alt.Scale(domain=list(colours), range=list(colours.values()))
     width = WIDTH if seen.room is None else max(160, seen.room - 150)
@@ -117,7 +118,7 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
         rows = list(dict.fromkeys(part["series"]))
         y = alt.Y("series:N", title=None, sort=rows, scale=alt.Scale(paddingInner=0.25), axis=alt.Axis(labelLimit=130))
         colour = alt.Color("series:N", scale=scale, legend=None)
-        base = alt.Chart(part)
+        base = alt.Chart()
         dots = (
             base.transform_calculate(aside="(datum.prompt * 0.6180339887) % 1")
             .mark_circle(size=16, opacity=0.45)
@@ -129,11 +130,15 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
                 [alt.Tooltip("series:N"), alt.Tooltip("prompt:Q"), alt.Tooltip("value:Q", format=".4f")],
             )
         )
-        means = alt.Chart(part.unique("series", keep="first", maintain_order=True))
+        means = alt.Chart(
+            part.unique("series", keep="first", maintain_order=True).select("series", "mean", "low", "high")
+        )
         ends = means.mark_rule(color="black", strokeWidth=2).encode(alt.X("low:Q"), alt.X2("high:Q"), y)
         middle = means.mark_tick(color="black", thickness=2.5, size=16).encode(alt.X("mean:Q"), y)
-        charts.append(alt.layer(dots, ends, middle, width=width, height=alt.Step(STEP), title=title))
-    return alt.concat(*charts, columns=1, title=selection.title_of(seen))
+        layers = (dots, ends, middle)
+        shown = part.select("series", "prompt", "value")
+        charts.append(joined("layer", layers, shown, width=width, height=alt.Step(STEP), title=title))
+    return joined("concat", charts, columns=1, title=selection.title_of(seen))
 
 
 def read(made: pl.DataFrame, seen: Look) -> str:

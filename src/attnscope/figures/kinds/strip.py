@@ -10,6 +10,7 @@ from attnscope.analysis.run import Run
 from attnscope.analysis.spread import mean_of_seen
 from attnscope.errors import AttnscopeError
 from attnscope.figures import selection, sentences
+from attnscope.figures.compose import Description, joined
 from attnscope.figures.kind import Field, Kind, Look
 from attnscope.study.parts import FigurePart
 
@@ -100,7 +101,7 @@ def placed(part: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(rows, schema_overrides={"segment": pl.String})
 
 
-def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
+def draw(made: pl.DataFrame, seen: Look) -> Description:
     charts = []
     parts = {title: placed(made.filter(pl.col("panel") == title)) for title in dict.fromkeys(made["panel"])}
     wide = max(NARROWEST, *(int(part["right"].max()) for part in parts.values()))  # type: ignore[arg-type]
@@ -133,10 +134,10 @@ def draw(made: pl.DataFrame, seen: Look) -> alt.TopLevelMixin:
         )
         words = base.mark_text(align="left", font="monospace", fontSize=11.5).encode(x="word:Q", y=y, text="shown:N")
         lines = int(part["line"].max()) + 1  # type: ignore[arg-type]
-        charts.append(alt.layer(cells, frame, words).properties(width=wide * 7, height=18 * lines, title=title))
+        charts.append(joined("layer", (cells, frame, words), width=wide * 7, height=18 * lines, title=title))
     beside = max(1, COLUMNS // wide)  # short lines leave room for panels side by side
     apart = alt.Resolve(scale=alt.ScaleResolveMap(color="independent"))
-    return alt.concat(*charts, columns=beside, resolve=apart, title=selection.title_of(seen))
+    return joined("concat", charts, columns=beside, resolve=apart, title=selection.title_of(seen))
 
 
 def read(made: pl.DataFrame, seen: Look) -> str:

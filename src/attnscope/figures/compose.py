@@ -1,0 +1,63 @@
+"""Charts put together as data. altair describes each mark; joining them there copies all of them at every step."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import altair as alt
+import polars as pl
+
+alt.data_transformers.disable_max_rows()  # a figure carries all its numbers
+
+Description = dict[str, Any]
+"""A chart in Vega-Lite, its numbers under `datasets`."""
+NO_DATA = {"name": "empty"}  # what altair says of a chart that has none of its own
+TOP = ("$schema", "config", "datasets")  # what only the whole has
+
+
+def joined(
+    how: Literal["layer", "hconcat", "vconcat", "concat"],
+    parts: Sequence[alt.Chart | Description],
+    data: pl.DataFrame | None = None,
+    **properties: Any,
+) -> Description:
+    """Charts in one: over each other, or side by side. data: of those that have none. Undefined properties go."""
+    made = [described(part) for part in parts]
+    whole: Description = {key: made[0][key] for key in ("$schema", "config")}
+    whole["datasets"] = {name: rows for part in made for name, rows in part.get("datasets", {}).items()}
+    if data is not None:
+        name, rows = _named(data)
+        whole["data"] = {"name": name}
+        whole["datasets"][name] = rows
+    whole[how] = [{key: value for key, value in part.items() if key not in TOP} for part in made]
+    return whole | _plain(properties)
+
+
+def _named(data: pl.DataFrame) -> tuple[str, list[dict[str, Any]]]:
+    """Rows, and a name that only the same rows have."""
+    rows = data.with_columns(pl.col(pl.Float64).fill_nan(None)).to_dicts()
+    return f"data-{hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:32]}", rows
+
+
+def faceted(part: Description, by: alt.Column, **properties: Any) -> Description:
+    """A chart for each word of a column, side by side."""
+    whole = {key: part[key] for key in (*TOP, "data") if key in part}
+    inner = {key: value for key, value in part.items() if key not in whole}
+    return whole | {"facet": {"column": by.to_dict(validate=False)}, "spec": inner} | _plain(properties)
+
+
+def described(part: alt.Chart | Description) -> Description:
+    if isinstance(part, dict):
+        return part
+    made: Description = part.to_dict(validate=False)
+    if made.get("data") == NO_DATA:
+        del made["data"]
+    return made
+
+
+def _plain(properties: dict[str, Any]) -> Description:
+    known = {key: value for key, value in properties.items() if value is not alt.Undefined}
+    return {key: value.to_dict(validate=False) if hasattr(value, "to_dict") else value for key, value in known.items()}
