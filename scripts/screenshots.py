@@ -16,7 +16,7 @@ MODEL = "SmolLM2-135M"
 SHOTS = {
     "explorer-map": ("map?measure=question&condition=filler&less=none&queries=last", 1180, 700, "light"),
     "explorer-head": (f"{MODEL}/11/1?queries=all&measure=question", 1180, 1150, "light"),
-    "explorer-prompt": ("prompt/4?beside=condition:filler&queries=last", 1180, 760, "light"),
+    "explorer-prompt": ("prompt/4?beside=condition:filler&queries=last", 1180, 860, "light"),
     "explorer-phone": ("map?measure=question&condition=filler&less=sentence&queries=last", 390, 844, "dark"),
 }
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
@@ -43,7 +43,7 @@ def main(run: str) -> None:
                 while page.locator("figure[aria-busy]").count():
                     page.wait_for_timeout(50)
                 if name == "explorer-prompt":
-                    page.locator(".token[data-side='0']").nth(60).hover()
+                    page.locator(".token[data-side='0'][data-position='26']").hover()
                 page.screenshot(path=IMAGES / f"{name}.png")
                 context.close()
             started.close()

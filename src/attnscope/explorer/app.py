@@ -68,6 +68,7 @@ def make_app(shelf: Shelf, desk: Desk | None = None) -> FastAPI:
     app.add_exception_handler(AttnscopeError, _trouble(shelf))
     app.add_exception_handler(RequestValidationError, _unreadable)
     app.add_exception_handler(HTTPException, _nowhere)
+    app.add_exception_handler(Exception, _broken)
     _add_runs(app, shelf, None if desk is None else desk.model)
     _add_views(app, shelf)
     if desk is not None:
@@ -238,6 +239,17 @@ async def _unreadable(request: Request, error: Exception) -> JSONResponse:
         todo="mend the question",
     )
     return JSONResponse(told.model_dump(), 422)
+
+
+async def _broken(request: Request, error: Exception) -> JSONResponse:
+    """A mistake of the explorer's own; the server's terminal has the rest."""
+    told = answers.Trouble(
+        what=f"the explorer failed ({type(error).__name__})",
+        where=request.url.path[:200],
+        allowed="an answer",
+        todo="tell its makers what the terminal of 'attnscope serve' says",
+    )
+    return JSONResponse(told.model_dump(), 500)
 
 
 async def _nowhere(request: Request, error: Exception) -> Response:

@@ -9,16 +9,23 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 
 import uvicorn
 
+from attnscope.analysis.arms import masses
 from attnscope.errors import AttnscopeError
 from attnscope.explorer.app import make_app
 from attnscope.explorer.guard import Guard
 from attnscope.explorer.live import Desk
 from attnscope.explorer.shelf import Shelf
+from attnscope.figures.kind import kinds
+from attnscope.figures.library import chart_library
+from attnscope.figures.write import figure_of
+from attnscope.study.parts import FigurePart, PanelPart
 
 LOOPBACK = "127.0.0.1"
 PORT = 8765
@@ -48,6 +55,7 @@ def serve(
     shown = f"[{host}]" if ":" in host else host
     shown = socket.gethostname() if host in ("0.0.0.0", "::") else shown  # noqa: S104
     ready(f"http://{shown}:{number}/{f'?token={token}' if token else ''}")
+    shelf.ready.clear()
     threading.Thread(target=_warm_up, args=(shelf,), daemon=True).start()
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # asked to end, it still tidies up
@@ -60,15 +68,13 @@ def serve(
 
 def _warm_up(shelf: Shelf) -> None:
     """Load what the first click would wait for."""
-    from scipy import stats  # noqa: F401
-
-    from attnscope.analysis.arms import masses
-    from attnscope.figures.kind import kinds
-    from attnscope.figures.library import chart_library
-    from attnscope.figures.write import figure_of
-    from attnscope.study.parts import FigurePart, PanelPart
-
-    kinds()
+    try:
+        if find_spec("pandas"):  # not needed, but altair and pyarrow look at it where it is
+            import_module("pandas")
+        import_module("scipy.stats")
+        kinds()
+    finally:
+        shelf.ready.set()
     chart_library()
     for name in shelf.names:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 from typing import TypeVar
 
 from attnscope.analysis.run import ChangedError, Run
@@ -27,6 +27,9 @@ class Shelf:
         self._paths = _named(paths)
         self._runs: dict[str, tuple[tuple[int, ...], Run]] = {}
         self._lock = Lock()
+        self.ready = Event()
+        """Questions wait for it: some libraries must not be used while another thread still loads them."""
+        self.ready.set()
 
     @property
     def names(self) -> list[str]:
@@ -64,6 +67,7 @@ class Shelf:
 
     def ask(self, name: str, question: Callable[[Run], T]) -> T:
         """An answer from a run; asked again if the run changed meanwhile."""
+        self.ready.wait()
         for turn in range(TRIES):
             try:
                 return question(self.open(name))

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from attnscope.analysis.arms import MASS, Arm, empty_classes, masses, seen_classes
-from attnscope.analysis.comparisons import comparisons, family
+from attnscope.analysis.comparisons import Comparison, comparisons, family
 from attnscope.analysis.effects import FALSE_DISCOVERIES, FEWEST, effects
 from attnscope.analysis.gazes import Heads, gazes
 from attnscope.analysis.head_kinds import head_kinds
@@ -269,9 +269,18 @@ def _changes(run: Run, place: Place) -> Iterator[answers.Rank]:
         rows = found[0].filter(pl.col(columns[0]) == place.layer, pl.col(columns[1]) == place.head, pl.col("n") > 0)
         heads = found[0].select("layer", "head").unique().height
         for row in rows.iter_rows(named=True):
-            what = f"{selection.class_label(run, row['token_class'])}: {each.name}"
+            what = f"{selection.class_label(run, row['token_class'])}: {_named_comparison(run, each)}"
             numbers = {key: row[key] for key in ("low", "high", "q", "sure", "rank")}
             yield answers.Rank(what=what, value=row["difference"], of=heads, **numbers)
+
+
+def _named_comparison(run: Run, each: Comparison) -> str:
+    """As figures call its sides; the model or condition that both have is told if there are others."""
+    labels = [selection.condition_label(run, arm.condition) for arm in (each.two, each.one)]
+    if each.kind == "model":
+        more = f", {labels[0]}" if len(run.conditions) > 1 else ""
+        return f"{each.two.model} less {each.one.model}{more}"
+    return f"{labels[0]} less {labels[1]}{f', {each.one.model}' if len(run.models) > 1 else ''}"
 
 
 def find_prompts(run: Run, text: str) -> answers.PromptLines:
