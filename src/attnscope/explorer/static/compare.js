@@ -1,6 +1,7 @@
 // Two heads side by side: the left one is pinned, the right one walks.
 import * as api from "./api.js";
 import { Figure, room } from "./charts.js";
+import { form, headSteps, numbers, selectModel } from "./controls.js";
 import { fill, h, number, rate, select, table, trouble, withEnds } from "./dom.js";
 import { address, go, headAddress } from "./state.js";
 
@@ -59,17 +60,7 @@ export async function compareView(main, context) {
     });
   go(here(), { replace: true });
   const model = facts.models.find((each) => each.label === chosen.right.model);
-  const step = (key, list, by) => {
-    const next = list[list.indexOf(chosen.right[key]) + by];
-    return next === undefined ? null : here({ right: { [key]: next } });
-  };
-  const ways = {
-    ArrowLeft: step("layer", model.layers, -1),
-    ArrowRight: step("layer", model.layers, 1),
-    ArrowUp: step("head", model.heads, -1),
-    ArrowDown: step("head", model.heads, 1),
-  };
-  for (const [key, where] of Object.entries(ways)) context.keys[key] = () => where && go(where);
+  const walk = headSteps(context, model, chosen.right, (right) => here({ right }));
   const figures = ["left", "right"].map(() => ({
     lines: new Figure({ open: false, heading: "h4" }),
     bars: new Figure({ open: false, heading: "h4" }),
@@ -81,11 +72,7 @@ export async function compareView(main, context) {
   fill(
     main,
     h("h1", {}, "Compare two heads"),
-    h(
-      "form",
-      { class: "controls", onsubmit: (event) => event.preventDefault() },
-      select("Gaze of", facts.queries, chosen.queries, (queries) => go(here({ queries }))),
-    ),
+    form(select("Gaze of", facts.queries, chosen.queries, (queries) => go(here({ queries })))),
     h("p", { class: "soft hint" }, "The left one is pinned. Arrow keys walk the right one through layers and heads."),
     h(
       "div",
@@ -119,20 +106,7 @@ export async function compareView(main, context) {
                   "Pin the right one instead",
                 ),
               )
-            : h(
-                "p",
-                { class: "walk" },
-                [
-                  ["ArrowLeft", "◀", "the layer before"],
-                  ["ArrowRight", "▶", "the next layer"],
-                  ["ArrowUp", "▲", "the head before"],
-                  ["ArrowDown", "▼", "the next head"],
-                ].map(([key, sign, label]) =>
-                  ways[key]
-                    ? h("a", { href: ways[key], class: "step", "aria-label": label, title: label }, sign)
-                    : h("span", { class: "step off", "aria-hidden": "true" }, sign),
-                ),
-              ),
+            : h("p", { class: "walk" }, walk),
           !together && figures[place].lines.element,
           figures[place].bars.element,
         ),
@@ -233,16 +207,8 @@ export async function compareView(main, context) {
 
 function controls(facts, side, change) {
   const held = facts.models.find((each) => each.label === side.model);
-  const numbers = (list) => list.map((each) => ({ name: String(each), label: String(each) }));
-  return h(
-    "form",
-    { class: "controls", onsubmit: (event) => event.preventDefault() },
-    select(
-      "Model",
-      facts.models.map((each) => ({ name: each.label, label: each.label })),
-      side.model,
-      (model) => change({ model }),
-    ),
+  return form(
+    selectModel(facts, side.model, (model) => change({ model })),
     select("Condition", facts.conditions, side.condition, (condition) => change({ condition })),
     select("Layer", numbers(held.layers), String(side.layer), (layer) => change({ layer: Number(layer) })),
     select("Head", numbers(held.heads), String(side.head), (head) => change({ head: Number(head) })),

@@ -1,6 +1,7 @@
 // One head: along the prompt, by class, from prompt to prompt, among all heads, and what kind of head it is.
 import * as api from "./api.js";
 import { Figure } from "./charts.js";
+import { boxes, form, headSteps, selectModel } from "./controls.js";
 import { fill, h, number, rate, select, table, trouble, withEnds } from "./dom.js";
 import { address, go, headAddress } from "./state.js";
 
@@ -42,22 +43,7 @@ export async function headView(main, context) {
     return headAddress(facts.name, label, layer, head, { ...chosen, ...changes });
   };
   go(here(), { replace: true });
-  const beside = (list, value, step) => list[list.indexOf(value) + step] ?? null;
-  const step = (name, list, by) => {
-    const next = beside(list, state[name], by);
-    return next === null ? null : here({}, { [name]: next });
-  };
-  const ways = {
-    ArrowLeft: step("layer", model.layers, -1),
-    ArrowRight: step("layer", model.layers, 1),
-    ArrowUp: step("head", model.heads, -1),
-    ArrowDown: step("head", model.heads, 1),
-  };
-  for (const [key, where] of Object.entries(ways)) context.keys[key] = () => where && go(where);
-  const link = (key, words, label) =>
-    ways[key]
-      ? h("a", { href: ways[key], class: "step", "aria-label": label, title: label }, words)
-      : h("span", { class: "step off", "aria-hidden": "true" }, words);
+  const [before, next, above, below] = headSteps(context, model, state, (place) => here({}, place));
   const figures = {
     lines: new Figure({ open: false }),
     bars: new Figure({ open: false }),
@@ -80,13 +66,6 @@ export async function headView(main, context) {
     facts.conditions.find((each) => label === each.label || label?.endsWith(`, ${each.label}`))?.name ??
     chosen.condition[0];
   const told = h("section", { class: "facts", "aria-label": "What kind of head" }, h("p", { class: "soft" }, "…"));
-  const toggle = (name) => (event) => {
-    const kept = facts.conditions
-      .map((each) => each.name)
-      .filter((each) => (each === name ? event.target.checked : chosen.condition.includes(each)));
-    if (kept.length) go(here({ condition: kept }));
-    else event.target.checked = true;
-  };
   fill(
     main,
     h("h1", {}, `Layer ${state.layer}, head ${state.head}`),
@@ -95,11 +74,11 @@ export async function headView(main, context) {
       { class: "walk" },
       h("span", {}, state.model),
       " ",
-      link("ArrowLeft", "◀", "the layer before"),
-      link("ArrowRight", "▶", "the next layer"),
+      before,
+      next,
       " layer ",
-      link("ArrowUp", "▲", "the head before"),
-      link("ArrowDown", "▼", "the next head"),
+      above,
+      below,
       " head ",
       h(
         "a",
@@ -129,28 +108,14 @@ export async function headView(main, context) {
         "in a prompt's text",
       ),
     ),
-    h(
-      "form",
-      { class: "controls", onsubmit: (event) => event.preventDefault() },
+    form(
       facts.models.length > 1 &&
-        select(
-          "Model",
-          facts.models.map((each) => ({ name: each.label, label: each.label })),
-          state.model,
-          (label) => {
-            const other = facts.models.find((each) => each.label === label);
-            go(
-              here(
-                {},
-                {
-                  label,
-                  layer: other.layers.includes(state.layer) ? state.layer : other.layers[0],
-                  head: other.heads.includes(state.head) ? state.head : other.heads[0],
-                },
-              ),
-            );
-          },
-        ),
+        selectModel(facts, state.model, (label) => {
+          const other = facts.models.find((each) => each.label === label);
+          const layer = other.layers.includes(state.layer) ? state.layer : other.layers[0];
+          const head = other.heads.includes(state.head) ? state.head : other.heads[0];
+          go(here({}, { label, layer, head }));
+        }),
       select("Gaze of", facts.queries, chosen.queries, (queries) => go(here({ queries }))),
       select(
         "Spread of",
@@ -159,23 +124,10 @@ export async function headView(main, context) {
         (measure) => go(here({ measure })),
       ),
       facts.conditions.length > 1 &&
-        h(
-          "fieldset",
-          {},
-          h("legend", {}, "Conditions"),
-          facts.conditions.map((each) =>
-            h(
-              "label",
-              { class: "check" },
-              h("input", {
-                type: "checkbox",
-                checked: chosen.condition.includes(each.name),
-                onchange: toggle(each.name),
-              }),
-              each.label,
-            ),
-          ),
-        ),
+        boxes("Conditions", facts.conditions, chosen.condition, (condition, box) => {
+          if (condition.length) go(here({ condition }));
+          else box.checked = true;
+        }),
     ),
     told,
     h("section", { "aria-label": "Along the prompt" }, figures.lines.element),

@@ -1,5 +1,6 @@
 // All heads at once: a measure, or what a condition or another model changes in it.
 import { Figure } from "./charts.js";
+import { form, otherOf, others, selectModel } from "./controls.js";
 import { fill, h, number, rate, say, select, table, withEnds } from "./dom.js";
 import { address, go, headAddress } from "./state.js";
 
@@ -59,22 +60,14 @@ export async function mapView(main, context) {
   const set = (name) => (value) => go(here({ [name]: value, ...(name === "less" ? { than: "" } : {}) }));
   const queries = facts.queries.find((each) => each.name === chosen.queries);
   const there = facts.measures.filter((each) => each.queries.includes(chosen.queries));
-  const differences = [
-    { name: "", label: "nothing" },
-    ...facts.conditions
-      .filter((each) => each.name !== chosen.condition)
-      .map((each) => ({ name: `condition:${each.name}`, label: each.label })),
-    ...facts.models
-      .filter((each) => each.label !== chosen.model)
-      .map((each) => ({ name: `model:${each.label}`, label: each.label })),
-  ];
+  const differences = others(facts, chosen);
   const lessOf = (value) => {
-    const [kind, ...rest] = value.split(":");
-    const name = rest.join(":");
+    const { kind, name } = otherOf(value);
     go(here({ less: kind === "condition" ? name : "", than: kind === "model" ? name : "" }));
   };
+  const numbered = chosen.than || chosen.model; // whose layers and heads the cells are: the first of two models
   const open = (layer, head) =>
-    go(headAddress(facts.name, chosen.model, layer, head, { queries: chosen.queries, measure: chosen.measure }));
+    go(headAddress(facts.name, numbered, layer, head, { queries: chosen.queries, measure: chosen.measure }));
   const figure = new Figure({
     heading: "h2",
     click: (datum) => datum.layer !== undefined && datum.head !== undefined && open(datum.layer, datum.head),
@@ -83,9 +76,7 @@ export async function mapView(main, context) {
   fill(
     main,
     h("h1", {}, "All heads"),
-    h(
-      "form",
-      { class: "controls", onsubmit: (event) => event.preventDefault() },
+    form(
       select("Measure", there, chosen.measure, set("measure")),
       there.find((each) => each.name === chosen.measure).enrichment &&
         select(
@@ -97,12 +88,7 @@ export async function mapView(main, context) {
           chosen.value,
           set("value"),
         ),
-      select(
-        "Model",
-        facts.models.map((each) => ({ name: each.label, label: each.label })),
-        chosen.model,
-        set("model"),
-      ),
+      selectModel(facts, chosen.model, set("model")),
       select("Condition", facts.conditions, chosen.condition, set("condition")),
       differences.length > 1 &&
         select(
@@ -145,7 +131,7 @@ export async function mapView(main, context) {
         h(
           "a",
           {
-            href: headAddress(facts.name, chosen.model, row.layer, row.head, {
+            href: headAddress(facts.name, numbered, row.layer, row.head, {
               queries: chosen.queries,
               measure: chosen.measure,
             }),
@@ -161,11 +147,11 @@ export async function mapView(main, context) {
       { grayed: drawn.top.map((row) => row.sure === false), caption: `Largest in size, gaze of ${queries.label}` },
     ),
   );
-  walk(context, figure, chosen, open);
+  walk(context, figure, numbered, open);
 }
 
-function walk(context, figure, chosen, open) {
-  const model = context.facts.models.find((each) => each.label === chosen.model);
+function walk(context, figure, numbered, open) {
+  const model = context.facts.models.find((each) => each.label === numbered);
   const at = { layer: 0, head: 0, begun: false };
   const move = (layers, heads) => () => {
     if (at.begun) {

@@ -1,6 +1,7 @@
 // A prompt's own text, shaded by the attention its tokens receive; another condition or model beside it.
 import * as api from "./api.js";
 import { downloads } from "./charts.js";
+import { boxes, form, numbers, otherOf, others, selectModel, steps } from "./controls.js";
 import { fill, h, number, say, select, trouble, visible } from "./dom.js";
 import { address, go } from "./state.js";
 
@@ -30,6 +31,7 @@ function settings({ facts, state }) {
     head,
     beside: known.includes(beside) ? beside : "",
     hide,
+    first: /^\d+$/.test(query.get("first") ?? "") ? query.get("first") : "",
   };
 }
 
@@ -37,19 +39,16 @@ export async function promptView(main, context) {
   const { facts, signal, state } = context;
   const chosen = settings(context);
   const number_ = Number.isInteger(state.prompt) ? state.prompt : 0;
-  const here = (changes = {}, prompt = number_) => address([facts.name, "prompt", prompt], { ...chosen, ...changes });
+  const here = (changes = {}, prompt = number_) =>
+    address([facts.name, "prompt", prompt], { ...chosen, ...(prompt === number_ ? {} : { first: "" }), ...changes });
   go(here(), { replace: true });
   const set = (name) => (value) => go(here({ [name]: value }));
   const held = facts.models.find((each) => each.label === chosen.model);
-  const [kind, ...rest] = chosen.beside.split(":");
-  const other = chosen.beside
-    ? {
-        model: kind === "model" ? rest.join(":") : chosen.model,
-        condition: kind === "condition" ? rest.join(":") : chosen.condition,
-      }
-    : null;
-  const sides = [{ model: chosen.model, condition: chosen.condition }, ...(other ? [other] : [])];
-  const every = (words) => ({ name: "", label: words });
+  const classes = facts.classes.map((each) => each.name);
+  const mine = { model: chosen.model, condition: chosen.condition };
+  const { kind, name } = otherOf(chosen.beside);
+  const sides = chosen.beside ? [mine, { ...mine, [kind]: name }] : [mine];
+  const every = { name: "", label: "mean of all" };
   const texts = h("div", {}, h("p", { class: "soft" }, "…"));
   const about = h("p", { class: "about", "aria-hidden": "true" }, "Point at a token to see its numbers.");
   const turn = h("span", { class: "walk" });
@@ -58,67 +57,20 @@ export async function promptView(main, context) {
     main,
     h("h1", {}, `Prompt ${number_}`),
     h("p", {}, turn),
-    h(
-      "form",
-      { class: "controls", onsubmit: (event) => event.preventDefault() },
-      facts.models.length > 1 &&
-        select(
-          "Model",
-          facts.models.map((each) => ({ name: each.label, label: each.label })),
-          chosen.model,
-          set("model"),
-        ),
+    form(
+      facts.models.length > 1 && selectModel(facts, chosen.model, set("model")),
       select("Condition", facts.conditions, chosen.condition, set("condition")),
       (facts.conditions.length > 1 || facts.models.length > 1) &&
-        select(
-          "beside",
-          [
-            every("nothing"),
-            ...facts.conditions
-              .filter((each) => each.name !== chosen.condition)
-              .map((each) => ({ name: `condition:${each.name}`, label: each.label })),
-            ...facts.models
-              .filter((each) => each.label !== chosen.model)
-              .map((each) => ({ name: `model:${each.label}`, label: each.label })),
-          ],
-          chosen.beside,
-          set("beside"),
-        ),
+        select("beside", others(facts, chosen), chosen.beside, set("beside")),
       select("Gaze of", facts.queries, chosen.queries, set("queries")),
-      select(
-        "Layer",
-        [every("mean of all"), ...held.layers.map((each) => ({ name: String(each), label: String(each) }))],
-        chosen.layer,
-        set("layer"),
-      ),
-      select(
-        "Head",
-        [every("mean of all"), ...held.heads.map((each) => ({ name: String(each), label: String(each) }))],
-        chosen.head,
-        set("head"),
-      ),
-      h(
-        "fieldset",
-        {},
-        h("legend", {}, "Shade classes"),
-        facts.classes.map((each) =>
-          h(
-            "label",
-            { class: "check" },
-            h("input", {
-              type: "checkbox",
-              checked: !chosen.hide.includes(each.name),
-              onchange: (event) => {
-                const hide = event.target.checked
-                  ? chosen.hide.filter((name) => name !== each.name)
-                  : [...chosen.hide, each.name];
-                go(here({ hide }));
-              },
-            }),
-            swatch(each.colour),
-            each.label,
-          ),
-        ),
+      select("Layer", [every, ...numbers(held.layers)], chosen.layer, set("layer")),
+      select("Head", [every, ...numbers(held.heads)], chosen.head, set("head")),
+      boxes(
+        "Shade classes",
+        facts.classes,
+        classes.filter((each) => !chosen.hide.includes(each)),
+        (shaded) => go(here({ hide: classes.filter((each) => !shaded.includes(each)) })),
+        (each) => swatch(each.colour),
       ),
     ),
     about,
@@ -137,7 +89,7 @@ export async function promptView(main, context) {
             queries: chosen.queries,
             layer: chosen.layer,
             head: chosen.head,
-            first: state.query.get("first") ?? 0,
+            first: chosen.first,
           },
           signal,
         ),
@@ -152,18 +104,13 @@ export async function promptView(main, context) {
     one.name === String(one.number)
       ? `Prompt ${one.number}`
       : `Prompt ${one.number}: ${visible(one.name).slice(0, 80)}`;
-  const ways = { ArrowLeft: one.before, ArrowRight: one.after };
-  for (const [key, where] of Object.entries(ways)) context.keys[key] = () => where !== null && go(here({}, where));
+  const other = (prompt) => (prompt === null ? null : here({}, prompt));
   fill(
     turn,
-    ...[
-      ["ArrowLeft", "◀", "the prompt before"],
-      ["ArrowRight", "▶", "the next prompt"],
-    ].map(([key, sign, label]) =>
-      ways[key] === null
-        ? h("span", { class: "step off", "aria-hidden": "true" }, sign)
-        : h("a", { href: here({}, ways[key]), class: "step", "aria-label": label, title: label }, sign),
-    ),
+    steps(context, {
+      ArrowLeft: { where: other(one.before), label: "the prompt before" },
+      ArrowRight: { where: other(one.after), label: "the next prompt" },
+    }),
     ` ${facts.prompts} ${facts.prompts === 1 ? "prompt" : "prompts"}. ${one.caption}`,
   );
   const marked = new Map();
@@ -175,7 +122,7 @@ export async function promptView(main, context) {
       { class: `texts ${found.length > 1 ? "pair" : ""}` },
       lined(panels, found, (side) => `${side.model}, ${condition(side.condition)}`),
     ),
-    pages(one, here, state),
+    pages(one, here),
     h(
       "details",
       { class: "reading", open: true },
@@ -219,10 +166,10 @@ function swatch(colour) {
   return made;
 }
 
-function pages(text, here, state) {
+function pages(text, here) {
   if (text.count <= text.tokens.length) return null;
   const size = text.tokens.length;
-  const first = Number(state.query.get("first") ?? 0);
+  const first = text.first;
   return h(
     "p",
     {},
