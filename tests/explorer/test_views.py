@@ -1,0 +1,144 @@
+"""What pages are made from: other shapes of runs than the usual, and numbers checked against the tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from attnscope.analysis.run import Run
+from attnscope.explorer import views
+from attnscope.explorer.app import make_app
+from attnscope.explorer.shelf import Shelf
+from tests.analysis.conftest import performed, study
+from tests.models import tiny
+from tests.runs.conftest import CHAT
+
+
+@pytest.fixture(scope="module")
+def uneven(models: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Two models of different depth and width, one condition, one class less than usual."""
+    home = tmp_path_factory.mktemp("uneven")
+    config = tiny.llama_config(max_position_embeddings=512, initializer_range=0.3, num_hidden_layers=4)
+    config.num_attention_heads, config.num_key_value_heads, config.head_dim = 2, 2, 8
+    tiny.save_model(home / "deep", config, seed=4)
+    tokenizer = tiny.tokenizer()
+    tokenizer.chat_template = CHAT
+    tokenizer.save_pretrained(home / "deep")
+    sources = [{"label": "wide", "source": str(models[0])}, {"label": "deep", "source": str(home / "deep")}]
+    return performed(study(sources, conditions=["none"]), home, "uneven")
+
+
+@pytest.fixture(scope="module")
+def lone(models: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """One model, one condition, one prompt, no classes."""
+    told = study(
+        [{"label": "one", "source": str(models[0])}],
+        prompts={"items": [{"text": "Only one prompt."}], "plain": "{text}"},
+        conditions=["none"],
+        classes={},
+    )
+    return performed(told, tmp_path_factory.mktemp("lone"), "lone")
+
+
+def answered(run: Run, parts: list[dict[str, Any]]) -> TestClient:
+    client = TestClient(make_app(Shelf([run.path])))
+    for part in parts:
+        answer = client.post(f"/api/runs/{run.path.name}/figure", json={"name": "x", **part}, params={"room": 700})
+        assert answer.status_code == 200, (part, answer.text)
+    return client
+
+
+def sides(left: tuple[str, int, int], right: tuple[str, int, int]) -> dict[str, Any]:
+    """A pair of heads under the base prompt, as a question has them."""
+    made: dict[str, Any] = {}
+    for side, (model, layer, head) in (("left", left), ("right", right)):
+        place = {"model": model, "condition": "none", "layer": layer, "head": head}
+        made |= {f"{side}_{key}": value for key, value in place.items()}
+    return made
+
+
+def test_models_of_different_shapes_are_mapped_by_the_first_ones_numbers(uneven: Run) -> None:
+    client = answered(
+        uneven,
+        [
+            {"kind": "heatmap", "measure": "question", "models": ["deep"], "conditions": ["none"]},
+            {"kind": "lines", "panels": [{"model": "deep", "layer": 3, "head": 1}]},
+            {"kind": "bars", "models": ["deep"], "layers": [3], "heads": [1]},
+            {"kind": "spread", "models": ["deep"], "layers": [3], "heads": [1], "measure": "sink"},
+        ],
+    )
+    part = {"name": "x", "kind": "heatmap", "measure": "question", "difference": ["wide", "deep"]}
+    drawn = client.post("/api/runs/uneven/figure", json=part).json()
+    heads = {(row["layer"], row["head"]) for row in drawn["top"]}
+    assert heads <= {(layer, head) for layer in uneven.layers("wide") for head in uneven.heads("wide")}
+    assert "by behaviour" in drawn["caption"]
+    for model, layer, head in (("wide", 1, 3), ("deep", 3, 1)):
+        place = {"model": model, "layer": layer, "head": head, "queries": "all"}
+        found = client.get("/api/runs/uneven/head", params=place)
+        assert found.status_code == 200
+        for rank in found.json()["ranks"]:
+            assert 1 <= rank["rank"] <= rank["of"] == len(uneven.layers(model)) * len(uneven.heads(model))
+    wrong = client.get("/api/runs/uneven/head", params={"model": "wide", "layer": 3, "head": 0, "queries": "all"})
+    assert wrong.status_code == 409
+    pair = sides(("wide", 0, 0), ("deep", 3, 1))
+    told = client.get("/api/runs/uneven/pair", params={"queries": "last", **pair}).json()["facts"]
+    assert any("not the same under the same number" in fact for fact in told)
+
+
+def test_a_run_of_one_prompt_without_classes_is_shown(lone: Run) -> None:
+    client = answered(
+        lone,
+        [
+            {"kind": "heatmap", "measure": "other"},
+            {"kind": "heatmap", "measure": "sink", "sort": "effect"},
+            {"kind": "lines", "panels": [{"model": "one", "layer": 0, "head": 0}], "form": "full"},
+            {"kind": "bars"},
+            {"kind": "spread", "measure": "other"},
+            {"kind": "strip", "prompt": 0},
+        ],
+    )
+    facts = client.get("/api/runs/lone").json()
+    assert facts["measures"][0]["name"] == "other"
+    assert facts["figures"] == []
+    assert client.get("/api/runs/lone/comparisons").json() == []
+    assert client.get("/api/runs/lone/evidence").status_code == 200
+    pair = sides(("one", 0, 0), ("one", 0, 0))
+    rows = client.get("/api/runs/lone/pair", params={"queries": "last", **pair}).json()["rows"]
+    assert [row["difference"] for row in rows] == [0.0]
+
+
+def test_changes_of_a_head_are_those_of_the_tables(explored: Run) -> None:
+    found = views.head_facts(explored, views.Place("one", 1, 2, "last"))
+    told = {rank.what: rank for rank in found.changes}
+    held = explored.table("mass").filter(model="one", queries="last", layer=1, head=2).collect()
+    for name in ("question", "marks"):
+        mine = held.filter(token_class=name).sort("prompt")
+        apart = mine.filter(condition="filler")["mass"].to_numpy() - mine.filter(condition="none")["mass"].to_numpy()
+        assert told[f"{name}: filler less none, one"].value == pytest.approx(apart.mean())
+    assert told["question: two less one, none"].of == 8
+
+
+def test_tokens_that_two_models_share_are_told_by_their_place(explored: Run) -> None:
+    texts = [
+        views.prompt_text(explored, views.Reading(3, model, condition, "last"))
+        for model, condition in (("one", "none"), ("one", "filler"), ("two", "none"))
+    ]
+    shared = [{token.shared: token.text for token in text.tokens if token.shared} for text in texts]
+    assert shared[0] == shared[2]  # the same tokenizer
+    assert shared[0] == shared[1]  # all but what was inserted
+    assert all(token.shared is None for token in texts[1].tokens if token.segment == "inserted")
+    received = [token.attention or 0 for token in texts[0].tokens]
+    gaze = explored.table("received").filter(model="one", condition="none", prompt=3, queries="last").collect()
+    np.testing.assert_allclose(received, np.mean([each.to_numpy() for each in gaze["received"]], 0), rtol=1e-5)
+
+
+def test_runs_of_the_same_folder_name_have_names_of_their_own(explored: Run, tmp_path: Path) -> None:
+    for home in ("a", "b"):
+        (tmp_path / home / "same").mkdir(parents=True)
+    (tmp_path / "try").mkdir()
+    paths = [tmp_path / "a" / "same", tmp_path / "b" / "same", tmp_path / "a" / "same", tmp_path / "try"]
+    assert Shelf(paths).names == ["same", "same-2", "try-run"]
