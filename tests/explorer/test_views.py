@@ -77,7 +77,7 @@ def test_models_of_different_shapes_are_mapped_by_the_first_ones_numbers(uneven:
     assert heads <= {(layer, head) for layer in uneven.layers("wide") for head in uneven.heads("wide")}
     assert "by behaviour" in drawn["caption"]
     for model, layer, head in (("wide", 1, 3), ("deep", 3, 1)):
-        place = {"model": model, "layer": layer, "head": head, "queries": "all"}
+        place: dict[str, Any] = {"model": model, "layer": layer, "head": head, "queries": "all"}
         found = client.get("/api/runs/uneven/head", params=place)
         assert found.status_code == 200
         for rank in found.json()["ranks"]:
