@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -125,10 +126,11 @@ class Watched:
         return self.page
 
     def settle(self) -> None:
-        """Wait until all charts are drawn."""
+        """Wait until all is there and all charts are drawn."""
         self.page.locator("h1, .trouble").first.wait_for()
         for _ in range(200):
-            if not self.page.locator("figure[aria-busy]").count():
+            waiting = self.page.locator("main p.soft", has_text=re.compile("^…$")).count()
+            if not waiting and not self.page.locator("figure[aria-busy]").count():
                 return
             self.page.wait_for_timeout(50)
         raise AssertionError(f"still busy: {self.page.url}")

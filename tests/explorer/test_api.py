@@ -120,8 +120,8 @@ def test_errors_tell_no_path_of_this_machine(explored: Run, tmp_path: Path) -> N
 class TestGuard:
     @staticmethod
     def client(explored: Run, token: str | None = None) -> TestClient:
-        app = Guard(make_app(Shelf([explored.path])), hosts_of("127.0.0.1", 80), token)
-        return TestClient(app, base_url="http://127.0.0.1:80", headers={"host": "127.0.0.1:80"})
+        app = Guard(make_app(Shelf([explored.path])), hosts_of("127.0.0.1", 81), token, 81)
+        return TestClient(app, base_url="http://127.0.0.1:81", headers={"host": "127.0.0.1:81"})
 
     def test_every_answer_has_a_strict_policy(self, explored: Run) -> None:
         client = self.client(explored)
@@ -133,7 +133,7 @@ class TestGuard:
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
 
-    @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "127.0.0.1:81", "", "127.0.0.1:80.evil.example"])
+    @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "127.0.0.1:82", "", "127.0.0.1:81.evil.example"])
     def test_another_host_is_refused(self, explored: Run, host: str) -> None:
         assert self.client(explored).get("/api/runs", headers={"host": host}).status_code == 421
 
@@ -141,7 +141,7 @@ class TestGuard:
         client = self.client(explored)
         for headers in ({"origin": "http://evil.example"}, {"origin": "null"}, {"sec-fetch-site": "cross-site"}):
             assert client.get("/api/runs", headers=headers).status_code == 403
-        assert client.get("/api/runs", headers={"origin": "http://127.0.0.1:80"}).status_code == 200
+        assert client.get("/api/runs", headers={"origin": "http://127.0.0.1:81"}).status_code == 200
         linked = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
         assert client.get("/", headers=linked).status_code == 200  # someone followed a link
 
@@ -163,6 +163,8 @@ class TestGuard:
 def test_names_listened_to_are_those_of_the_address() -> None:
     assert hosts_of("127.0.0.1", 8) == {"127.0.0.1:8", "localhost:8", "[::1]:8"}
     assert hosts_of("192.0.2.7", 8) == {"192.0.2.7:8"}
+    assert "127.0.0.2:8" in hosts_of("127.0.0.2", 8)
+    assert {"192.0.2.7:80", "192.0.2.7"} == hosts_of("192.0.2.7", 80)
     assert "localhost:8" in hosts_of("0.0.0.0", 8)  # noqa: S104
 
 

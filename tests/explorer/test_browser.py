@@ -210,6 +210,64 @@ def test_heads_are_walked_and_found_by_keyboard(server: str, watched: Watched) -
     watched.check()
 
 
+def test_a_walk_by_keys_is_one_step_back_and_links_keep_their_enter(server: str, watched: Watched) -> None:
+    page = watched.open(f"{server}/explored/map")
+    page.keyboard.press("ArrowRight")
+    page.get_by_role("link", name="Prompt").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile("/explored/prompt/0"))
+    page.locator(".token").first.wait_for()
+    for place in (1, 2, 3):
+        page.keyboard.press("ArrowRight")
+        page.wait_for_url(re.compile(f"/explored/prompt/{place}"))
+        page.locator("h1", has_text=f"Prompt {place}").wait_for()
+        page.locator(".token").first.wait_for()
+    page.keyboard.press(".")
+    page.keyboard.press(".")
+    assert page.locator(".about").inner_text() == page.locator("#said").inner_text()
+    assert " at 1: " in page.locator(".about").inner_text()
+    page.go_back()
+    page.wait_for_url(re.compile("/explored/map"))
+    watched.settle()
+    gaze = page.get_by_role("combobox", name="Gaze of")
+    gaze.focus()
+    gaze.select_option("all")
+    page.wait_for_url(re.compile("queries=all"))
+    assert page.evaluate("document.activeElement.closest('label')?.textContent").startswith("Gaze of")
+    watched.check()
+
+
+def test_what_an_address_says_in_vain_is_told(server: str, watched: Watched) -> None:
+    page = watched.open(f"{server}/explored/map?condition=nope&measure=question")
+    assert "says condition 'nope', which is not here; this shows none" in page.locator(".note").inner_text()
+    page = watched.open(f"{server}/explored/compare?left_layer=77")
+    assert "says left_layer '77'" in page.locator(".note").first.inner_text()
+    watched.check()
+
+
+def test_a_prompts_number_is_found_before_words_that_have_it(server: str, watched: Watched) -> None:
+    page = watched.open(f"{server}/explored")
+    page.keyboard.press("/")
+    page.keyboard.type("8")
+    page.get_by_role("link", name="prompt 8").wait_for()
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile("/explored/prompt/8"))
+
+
+def test_opened_figures_and_comparisons_are_in_the_address(server: str, watched: Watched, browser: Browser) -> None:
+    page = watched.open(f"{server}/explored")
+    page.get_by_role("button", name="change").click()
+    watched.settle()
+    page.locator("summary", has_text="Comparisons").click()
+    page.get_by_text("filler less none, one").wait_for()
+    assert page.url.endswith("/explored?figure=change&comparisons=open")
+    page.reload()
+    watched.settle()
+    page.get_by_text("filler less none, one").wait_for()
+    assert page.locator(".chart svg").count() == 2
+    watched.check()
+
+
 def test_two_heads_are_compared_within_prompts(server: str, watched: Watched, explored: Run) -> None:
     page = watched.open(f"{server}/explored/compare?queries=last&left_layer=1&left_head=2&right_condition=filler")
     page.keyboard.press("ArrowRight")
@@ -266,7 +324,7 @@ def test_hostile_text_is_shown_and_never_run(server: str, watched: Watched, host
         if path.startswith("hostile/prompt"):
             text = page.locator(".words").first.inner_text()
             assert "<script>window.pwned" in text
-            assert "⟨RLO⟩gnirts⟨PDF⟩" in text
+            assert "⟨RLO⟩gnirts⟨PDF⟩" in text.replace("·", "")  # a sign of three bytes is three tokens
         if path == "hostile":
             assert shown in page.locator("h1").inner_text()
             assert shown in page.locator("main").inner_text()
@@ -304,6 +362,9 @@ def test_a_head_or_a_run_that_is_not_there_is_told_in_words(server: str, watched
         ("explored/three/1/2", "there is no model 'three'"),
         ("explored/prompt/99", "prompt 99 was not measured"),
         ("explored/nowhere", "there is no page 'nowhere'"),
+        ("explored/constructor", "there is no page 'constructor'"),
+        ("explored/a/b/c/d/e", "there is no page"),
+        ("explored/prompt/abc", "there is no prompt 'abc'"),
     ):
         page = watched.open(f"{server}/{path}")
         page.get_by_text(words).first.wait_for()

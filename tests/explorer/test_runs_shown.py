@@ -197,6 +197,7 @@ def test_without_live_nothing_can_be_tried(server: str, watched: Watched) -> Non
     ("words", "told"),
     [
         (["nowhere"], "there is no run here"),
+        (["{run}", "--live", "nosuchmodel"], "nosuchmodel"),
         (["{run}", "--port", "99999"], "less than or equal to 65535"),
         (["{run}", "--host", "192.0.2.1"], "can't listen there"),
         ([], "Missing argument"),
@@ -204,6 +205,16 @@ def test_without_live_nothing_can_be_tried(server: str, watched: Watched) -> Non
 )
 def test_what_cant_be_served_is_told_in_one_line(run: Command, explored: Run, words: list[str], told: str) -> None:
     run("serve", *(word.format(run=explored.path) for word in words)).refuses(told)
+
+
+def test_a_folder_of_runs_stands_for_its_runs(explored: Run, tmp_path: Path) -> None:
+    from attnscope.explorer.serve import runs_in
+
+    for name in ("b", "a"):
+        shutil.copytree(explored.path, tmp_path / name)
+    (tmp_path / "no run").mkdir()
+    assert runs_in(tmp_path) == [tmp_path / "a", tmp_path / "b"]
+    assert runs_in(explored.path) == [explored.path]
 
 
 def test_a_port_that_is_taken_is_told(run: Command, explored: Run, server: str) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from starlette.testclient import TestClient
 
-from attnscope.analysis.run import Run
+from attnscope.analysis.run import TABLES, Run
 from attnscope.explorer import views
 from attnscope.explorer.app import make_app
 from attnscope.explorer.shelf import Shelf
@@ -111,6 +114,67 @@ def test_a_run_of_one_prompt_without_classes_is_shown(lone: Run) -> None:
     assert [row["difference"] for row in rows] == [0.0]
 
 
+def test_a_model_without_a_prompt_under_a_condition_is_told(explored: Run, tmp_path: Path) -> None:
+    """As while a run is measured: longest first, so the base prompt comes last."""
+    home = tmp_path / "part"
+    shutil.copytree(explored.path, home)
+    shutil.rmtree(home / "kept")
+    for name in TABLES:
+        frame = pl.read_parquet(home / f"{name}.parquet")
+        there = (pl.col("model") == "one") | (pl.col("condition") == "filler")
+        frame.filter(there).write_parquet(home / f"{name}.parquet")
+    client = TestClient(make_app(Shelf([home])), raise_server_exceptions=False)
+    facts = client.get("/api/runs/part").json()
+    assert [model["conditions"] for model in facts["models"]] == [["none", "filler", "sentence"], ["filler"]]
+    for kind in ("heatmap", "bars", "spread", "strip"):
+        one = {"name": "x", "kind": kind, "models": ["two"], "conditions": ["none"]}
+        answer = client.post("/api/runs/part/figure", json=one)
+        assert (answer.status_code, answer.json()["what"]) == (409, "two has no prompt under none")
+    part: dict[str, Any] = {
+        "name": "x",
+        "kind": "heatmap",
+        "models": ["two"],
+        "difference": ["none", "filler"],
+        "measure": "question",
+    }
+    assert client.post("/api/runs/part/figure", json=part).status_code == 409
+    part = {"name": "x", "kind": "lines", "panels": [{"model": "two", "layer": 0, "head": 0}]}
+    assert client.post("/api/runs/part/figure", json=part).status_code == 409
+    assert client.post("/api/runs/part/figure", json={**part, "conditions": ["filler"]}).status_code == 200
+    for path in ("comparisons", "evidence"):
+        assert client.get(f"/api/runs/part/{path}").status_code == 200
+    place: dict[str, Any] = {"model": "two", "layer": 0, "head": 0, "queries": "last"}
+    assert client.get("/api/runs/part/head", params=place).status_code == 200
+
+
+@pytest.mark.parametrize("name", ["prompts", "mass", "tokens"])
+def test_a_damaged_run_is_told_and_the_others_are_shown(explored: Run, tmp_path: Path, name: str) -> None:
+    home = tmp_path / "damaged"
+    shutil.copytree(explored.path, home)
+    shutil.rmtree(home / "kept")
+    held = (home / f"{name}.parquet").read_bytes()
+    (home / f"{name}.parquet").write_bytes(held[: len(held) // 2])
+    client = TestClient(make_app(Shelf([explored.path, home])), raise_server_exceptions=False)
+    assert [run["name"] for run in client.get("/api/runs").json()["runs"]] == ["explored", "damaged"]
+    asked: dict[str, Any] = {"prompt": 0, "model": "one", "condition": "none", "queries": "last"}
+    answers = [client.get("/api/runs/damaged"), client.get("/api/runs/damaged/prompt", params=asked)]
+    assert {answer.status_code for answer in answers} <= {200, 409}
+    assert any("can't be read" in answer.text for answer in answers)
+
+
+def test_what_one_side_has_none_of_is_not_tested(explored: Run) -> None:
+    place = views.Place("one", 1, 2, "last")
+    rows = {
+        row.token_class: row
+        for row in views.pair(explored, views.Side(place, "none"), views.Side(place, "filler")).rows
+    }
+    assert rows["inserted"].difference is not None
+    assert (rows["inserted"].q, rows["inserted"].sure) == (None, None)
+    assert rows["question"].q is not None
+    same = views.pair(explored, views.Side(place, "none"), views.Side(place, "none"))
+    assert not any(row.sure for row in same.rows)
+
+
 def test_changes_of_a_head_are_those_of_the_tables(explored: Run) -> None:
     found = views.head_facts(explored, views.Place("one", 1, 2, "last"))
     told = {rank.what: rank for rank in found.changes}
@@ -141,4 +205,38 @@ def test_runs_of_the_same_folder_name_have_names_of_their_own(explored: Run, tmp
         (tmp_path / home / "same").mkdir(parents=True)
     (tmp_path / "try").mkdir()
     paths = [tmp_path / "a" / "same", tmp_path / "b" / "same", tmp_path / "a" / "same", tmp_path / "try"]
-    assert Shelf(paths).names == ["same", "same-2", "try-run"]
+    shelf = Shelf(paths)
+    assert shelf.names == ["same", "same-2", "try-run"]
+    assert shelf.add("same", tmp_path) == "same-3"
+
+
+def test_a_class_without_a_token_is_told(lone: Run, models: tuple[Path, Path], tmp_path: Path) -> None:
+    told = study([{"label": "one", "source": str(models[0])}], classes={"roman": "re:[ↀ-ↈ]"}, conditions=["none"])
+    run = performed(told, tmp_path, "empty")
+    client = TestClient(make_app(Shelf([run.path])))
+    part = {"name": "x", "kind": "heatmap", "measure": "roman"}
+    assert "no token there belongs to it" in client.post("/api/runs/empty/figure", json=part).json()["caption"]
+    answer = client.post("/api/runs/empty/figure", json={**part, "value": "enrichment"})
+    assert (answer.status_code, answer.json()["what"]) == (409, "no prompt can show roman")
+    facts = views.head_facts(run, views.Place("one", 0, 0, "last"))
+    assert [rank.what for rank in facts.ranks] == ["other, none"]
+
+
+def test_a_character_of_several_tokens_is_shown_once(models: tuple[Path, Path], tmp_path: Path) -> None:
+    told = study(
+        [{"label": "one", "source": str(models[0])}],
+        prompts={"items": [{"text": "A 🐱 and 🐶🐱."}], "plain": "{text}"},
+        conditions=["none"],
+        classes={},
+    )
+    run = performed(told, tmp_path, "cats")
+    text = views.prompt_text(run, views.Reading(0, "one", "none", "last"))
+    assert "".join(token.text for token in text.tokens if token.text != "·") == "A 🐱 and 🐶🐱."
+    assert sum(token.text == "·" for token in text.tokens) > 0
+    strip = client_figure(run, {"name": "x", "kind": "strip", "prompt": 0})
+    assert strip.count("🐱") <= 4 * 2  # in the rows and as they are drawn, not once a byte
+
+
+def client_figure(run: Run, part: dict[str, Any]) -> str:
+    answer = TestClient(make_app(Shelf([run.path]))).post(f"/api/runs/{run.path.name}/figure", json=part)
+    return json.dumps(answer.json()["chart"]["datasets"], ensure_ascii=False)

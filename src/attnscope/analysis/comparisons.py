@@ -154,7 +154,7 @@ def compare(comparison: Comparison) -> Compared:
 def family(comparison: Comparison, queries: str, quantity: str) -> tuple[pl.DataFrame, pl.DataFrame] | None:
     """By head and by class, as `Compared` has them: one quantity of one query group, which is tested together.
 
-    None if there is no class that both arms have.
+    None if there is no class, or no prompt, that both arms have.
     """
     one, two = comparison.one, comparison.two
     found: list[tuple[pl.DataFrame, pl.DataFrame] | None] = []
@@ -180,8 +180,17 @@ def _family(comparison: Comparison, queries: str, quantity: str) -> tuple[pl.Dat
         for each in values_of(comparison.two, queries, quantity)
         if each.token_class in first
     ]
+    if not any(_prompts_of(comparison, *pair) for pair in pairs):  # what an insertion does needs the base prompt too
+        return None
     matching = matched(comparison.one, comparison.two)
-    return _tested(comparison, matching, pairs, comparison.one.run.study.seed) if pairs else None
+    return _tested(comparison, matching, pairs, comparison.one.run.study.seed)
+
+
+def _prompts_of(comparison: Comparison, one: Values, two: Values) -> int:
+    """How many prompts there are to compare two quantities in."""
+    if comparison.paired:
+        return len(np.intersect1d(one.prompts, two.prompts))
+    return min(len(one.prompts), len(two.prompts))
 
 
 def _tested(

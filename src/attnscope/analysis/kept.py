@@ -1,7 +1,8 @@
 """Results that take long, kept beside the tables they are made from, so that a reader need not wait for them.
 
 A run's report makes them; whoever reads later finds them, and what is not there is computed. They are named by a hash
-of what was asked and of the tables' mark, so a result of other tables is never found.
+of what was asked, of the tables' mark and of what else answers depend on (the seed, how far rounding moves numbers), so
+a result of other tables is never found.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def kept(run: Run, question: tuple[str, ...], answer: Callable[[], pl.DataFrame]
     """The answer to a question about a run: as it is kept, or found now."""
     if not run.is_whole:  # of tables that someone changed, nothing is kept
         return answer()
-    content = json.dumps([ISSUE, version("attnscope"), run.mark, question])
+    content = json.dumps([ISSUE, version("attnscope"), run.mark, run.chance, question])
     name = f"{hashlib.sha256(content.encode()).hexdigest()[:32]}.parquet"
     path = run.path / FOLDER / name
     if run.keeping is not None:

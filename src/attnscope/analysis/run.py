@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
@@ -131,6 +132,12 @@ class Run:
                 todo="open the run again",
             )
         return path
+
+    @cached_property
+    def chance(self) -> str:
+        """A hash of what statistics depend on besides the tables: the seed, and what rounding makes of each model."""
+        noise = {label: known.get("sample") for label, known in self.manifest["models"].items()}
+        return hashlib.sha256(json.dumps([self.study.seed, noise], sort_keys=True).encode()).hexdigest()
 
     @cached_property
     def is_whole(self) -> bool:

@@ -9,7 +9,10 @@ import typer
 
 
 def serve(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of runs, finished or still being measured.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(help="Folders of runs, finished or still being measured, or a folder of such folders."),
+    ],
     host: Annotated[str, typer.Option(help="Listen here; other than loopback, the address holds a token.")] = (
         "127.0.0.1"
     ),

@@ -39,6 +39,8 @@ class ModelFacts(BaseModel):
     about: str
     layers: list[int]
     heads: list[int]
+    conditions: list[str]
+    """Under which it has prompts."""
 
 
 class Named(BaseModel):
@@ -84,8 +86,11 @@ class RunFacts(BaseModel):
     title: str
     question: str | None
     status: str
+    planned: str
+    """What the study is of, measured or not."""
     summary: str
     prompts: int
+    first_prompt: int
     models: list[ModelFacts]
     conditions: list[ConditionFacts]
     queries: list[Named]
@@ -194,6 +199,8 @@ class PromptText(BaseModel):
     first: int
     count: int
     """Of all tokens; those shown may be fewer."""
+    highest: float
+    """Of all tokens."""
     top: float
     """The second highest attention of all tokens, where the scale of shades ends."""
     segments: list[str]
@@ -211,6 +218,8 @@ class PairRow(BaseModel):
     low: float | None
     high: float | None
     q: float | None
+    sure: bool | None
+    """Whether the difference is no chance and above what rounding makes; null if that is not tested."""
     n: int
 
 

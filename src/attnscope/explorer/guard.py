@@ -30,8 +30,9 @@ HEADERS = {
 class Guard:
     """Before the app. hosts: what a Host header may say; token: what the address must hold, if others can reach it."""
 
-    def __init__(self, app: App, hosts: frozenset[str], token: str | None) -> None:
+    def __init__(self, app: App, hosts: frozenset[str], token: str | None, port: int) -> None:
         self.app, self.hosts, self.token = app, hosts, token
+        self.cookie = f"{COOKIE}_{port}"  # a cookie is for all ports of a host
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -73,7 +74,7 @@ class Guard:
             cookies.load(headers.get("cookie", ""))
         except CookieError:
             cookies.clear()
-        held = cookies.get(COOKIE)
+        held = cookies.get(self.cookie)
         if held is not None and secrets.compare_digest(held.value.encode(), self.token.encode()):
             return None
         return 401, "a token is missing; use the whole address that 'attnscope serve' printed"
@@ -90,7 +91,7 @@ class Guard:
     def _headers(self, given: bool) -> list[tuple[bytes, bytes]]:
         made = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
         if given:
-            cookie = f"{COOKIE}={self.token}; HttpOnly; SameSite=Strict; Path=/"
+            cookie = f"{self.cookie}={self.token}; HttpOnly; SameSite=Strict; Path=/"
             made.append((b"set-cookie", cookie.encode()))
         return made
 

@@ -49,7 +49,7 @@ class Trial(BaseModel):
     def study(self, model: str) -> dict[str, Any]:
         """As a study file would have it."""
         made: dict[str, Any] = {
-            "title": "A prompt tried",
+            "title": f"Tried: {_line(self.text)}",
             "models": [{"label": model, "source": model}],
             "prompts": {"items": [{"text": self.text}], "chat" if self.chat else "plain": "{text}"},
             "conditions": ["none"],
@@ -62,6 +62,12 @@ class Trial(BaseModel):
             insert = {self.edit: values.get(self.edit, "text")}
             made["conditions"].append({"name": EDITED, "insert": insert, self.place: "text", **length})
         return made
+
+
+def _line(text: str) -> str:
+    """The beginning of a text, on one line."""
+    shown = "".join(sign if sign.isprintable() else " " for sign in text[:200])
+    return " ".join(shown.split())[:60] or "a prompt"
 
 
 class Tried(BaseModel):
@@ -153,9 +159,8 @@ class Desk:
                 tried.run = self._measure(tried, trial)
                 tried.status = "done"
             except AttnscopeError as error:
-                tried.trouble = answers.Trouble(
-                    what=error.what, where=error.where, allowed=error.allowed, todo=error.todo
-                )
+                where = error.where.replace(str(self._folder), "try it")
+                tried.trouble = answers.Trouble(what=error.what, where=where, allowed=error.allowed, todo=error.todo)
                 tried.status = "failed"
             except Exception as error:  # whatever it was, the next try has its turn
                 told = f"{type(error).__name__}: {error}"[:300]
@@ -176,12 +181,12 @@ class Desk:
                 allowed="prompts that can be measured with their insertion",
                 todo="try another",
             )
-        self.shelf.add(name, folder)
+        shown = self.shelf.add(name, folder)
         done = [each.run for each in self._tries.values() if each.run]
         for old in done[: max(0, len(done) + 1 - MOST_KEPT)]:
+            shutil.rmtree(self.shelf.path(old), ignore_errors=True)
             self.shelf.remove(old)
-            shutil.rmtree(self._folder / old, ignore_errors=True)
-        return name
+        return shown
 
     def _lens(self, source: str, **options: Any) -> Any:
         """The model, loaded once."""

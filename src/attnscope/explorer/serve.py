@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import secrets
 import signal
@@ -25,10 +26,12 @@ from attnscope.explorer.shelf import Shelf
 from attnscope.figures.kind import kinds
 from attnscope.figures.library import chart_library
 from attnscope.figures.write import figure_of
+from attnscope.models.sources import find_source
 from attnscope.study.parts import FigurePart, PanelPart
 
 LOOPBACK = "127.0.0.1"
 PORT = 8765
+MANIFEST = "manifest.json"
 ARMS = 4  # of a run are read before anyone asks
 
 
@@ -41,15 +44,15 @@ def serve(
     ready: Callable[[str], None] = lambda address: None,
 ) -> None:
     """Answer until stopped. ready is told the address, which holds a token if others can reach it."""
-    for path in paths:
-        _refuse_if_no_run(path)
-    shelf = Shelf(paths)
+    shelf = Shelf([run for path in paths for run in runs_in(path)])
+    if live is not None:
+        find_source(live)
     taken = _socket(host, port)
     number = taken.getsockname()[1]
     loopback = _is_loopback(host)
     token = None if loopback else secrets.token_urlsafe(24)
     desk = None if live is None else Desk(live, shelf)
-    app = Guard(make_app(shelf, desk), hosts_of(host, number), token)
+    app = Guard(make_app(shelf, desk), hosts_of(host, number), token, number)
     config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, date_header=False)
     server = uvicorn.Server(config)
     shown = f"[{host}]" if ":" in host else host
@@ -77,7 +80,7 @@ def _warm_up(shelf: Shelf) -> None:
         shelf.ready.set()
     chart_library()
     for name in shelf.names:
-        try:
+        with contextlib.suppress(Exception):  # whatever it is, the page tells it
             run = shelf.open(name)
             run.cells  # noqa: B018  (which file each cell is in)
             for model, condition in list(product(run.models, run.conditions))[:ARMS]:
@@ -85,18 +88,21 @@ def _warm_up(shelf: Shelf) -> None:
             model = run.models[0]
             panel = PanelPart(model=model, layer=run.layers(model)[0], head=run.heads(model)[0])
             figure_of(run, FigurePart(name="first", kind="lines", panels=[panel]))
-        except AttnscopeError:  # the page tells it
-            continue
 
 
-def _refuse_if_no_run(path: Path) -> None:
-    if not (path / "manifest.json").is_file():
+def runs_in(path: Path) -> list[Path]:
+    """The run that a folder is, or the runs that it holds."""
+    if (path / MANIFEST).is_file():
+        return [path]
+    found = sorted(each.parent for each in path.glob(f"*/{MANIFEST}")) if path.is_dir() else []
+    if not found:
         raise AttnscopeError(
             "there is no run here",
             where=str(path),
-            allowed="folders that 'attnscope run' wrote or is writing",
+            allowed="a folder that 'attnscope run' wrote or is writing, or one of such folders",
             todo="run a study first",
         )
+    return found
 
 
 def _is_loopback(host: str) -> bool:
@@ -110,11 +116,12 @@ def _is_loopback(host: str) -> bool:
 
 def hosts_of(host: str, port: int) -> frozenset[str]:
     """What the Host header may say: this very address, under the names it has."""
-    names = {host} if not _is_loopback(host) else {"127.0.0.1", "localhost", "[::1]"}
+    names = {host, "127.0.0.1", "localhost", "[::1]"} if _is_loopback(host) else {host}
     if host in ("0.0.0.0", "::"):  # noqa: S104
         names |= {"127.0.0.1", "localhost", socket.gethostname().lower(), *_addresses()}
     shown = {f"[{name}]" if ":" in name and not name.startswith("[") else name for name in names}
-    return frozenset(f"{name.lower()}:{port}" for name in shown)
+    found = {f"{name.lower()}:{port}" for name in shown}
+    return frozenset(found | ({name.lower() for name in shown} if port == 80 else set()))  # browsers leave 80 out
 
 
 def _addresses() -> set[str]:

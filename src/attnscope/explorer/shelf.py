@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Lock
 from typing import TypeVar
+
+import polars as pl
+import pyarrow as pa
 
 from attnscope.analysis.run import ChangedError, Run
 from attnscope.errors import AttnscopeError, near
@@ -35,9 +39,14 @@ class Shelf:
     def names(self) -> list[str]:
         return list(self._paths)
 
-    def add(self, name: str, path: Path) -> None:
-        """One more run."""
-        self._paths[name] = path
+    def add(self, name: str, path: Path) -> str:
+        """One more run; the name it got, for there may be one of that name."""
+        free, turn = name, 1
+        while free in self._paths:
+            turn += 1
+            free = f"{name}-{turn}"
+        self._paths[free] = path
+        return free
 
     def remove(self, name: str) -> None:
         with self._lock:
@@ -61,7 +70,8 @@ class Shelf:
             state = _state(path)
             held = self._runs.get(name)
             if held is None or held[0] != state:
-                held = (state, Run(path, unfinished=True))
+                with _readable(name):
+                    held = (state, Run(path, unfinished=True))
                 self._runs[name] = held
             return held[1]
 
@@ -70,7 +80,8 @@ class Shelf:
         self.ready.wait()
         for turn in range(TRIES):
             try:
-                return question(self.open(name))
+                with _readable(name):
+                    return question(self.open(name))
             except UnknownRunError:
                 raise
             except ChangedError:
@@ -88,6 +99,20 @@ class Shelf:
         """Whether the run's tables and its manifest are of different moments."""
         held = self._runs.get(name)
         return held is None or held[0] != _state(self.path(name))
+
+
+@contextmanager
+def _readable(name: str) -> Iterator[None]:
+    """What a damaged file makes libraries say, told in four parts."""
+    try:
+        yield
+    except (pa.ArrowException, pl.exceptions.PolarsError, OSError, KeyError) as error:
+        raise AttnscopeError(
+            f"a file of this run can't be read ({type(error).__name__})",
+            where=name,
+            allowed="a run as 'attnscope run' wrote it",
+            todo="give the same 'attnscope run' again",
+        ) from error
 
 
 def _state(path: Path) -> tuple[int, ...]:

@@ -28,12 +28,13 @@ from attnscope.report.evidence import evidence_card
 from attnscope.report.page import summary_of
 from attnscope.report.sheets import facts as facts_of
 from attnscope.report.sheets import sheets
+from attnscope.report.write import is_reported
 from attnscope.study.classes import membership
 from attnscope.study.consistency import unmeasured
 from attnscope.study.measures import MEASURES, SCORES
 from attnscope.study.parts import FigurePart
 from attnscope.study.segments import TEMPLATE, Span
-from attnscope.study.tokens import Token
+from attnscope.study.tokens import Token, shown_texts
 
 MOST_TOKENS = 3000  # of a prompt at once
 MOST_CHARACTERS = 400  # of a token
@@ -45,13 +46,17 @@ BEGINNING = 80  # characters
 
 def run_facts(name: str, run: Run) -> answers.RunFacts:
     dropped = run.manifest["dropped"]
+    prompts = {number for model in run.models for each in run.conditions for number in run.prompts(model, each)}
     return answers.RunFacts(
         name=name,
         title=run.study.title or name,
         question=run.study.question,
         status=run.status,
+        planned=f"{sentences.counted(len(run.study.models), 'model')} and "
+        f"{sentences.counted(len(run.study.conditions), 'condition')}",
         summary=summary_of(run),
-        prompts=len({number for model in run.models for each in run.conditions for number in run.prompts(model, each)}),
+        prompts=len(prompts),
+        first_prompt=min(prompts),
         models=[_model(run, label) for label in run.models],
         conditions=[_condition(run, each) for each in run.conditions],
         queries=[answers.Named(name=each, label=selection.group_words(each)) for each in run.study.measure.queries],
@@ -68,7 +73,13 @@ def run_facts(name: str, run: Run) -> answers.RunFacts:
 def _model(run: Run, label: str) -> answers.ModelFacts:
     known = run.manifest["models"][label]
     about = f"{known['architecture']}, {known['dtype']}"
-    return answers.ModelFacts(label=label, about=about, layers=run.layers(label), heads=run.heads(label))
+    return answers.ModelFacts(
+        label=label,
+        about=about,
+        layers=run.layers(label),
+        heads=run.heads(label),
+        conditions=[name for name in run.conditions if run.has(label, name)],
+    )
 
 
 def _condition(run: Run, name: str) -> answers.ConditionFacts:
@@ -154,7 +165,7 @@ def _top(table: pl.DataFrame) -> list[dict[str, Any]]:
 def evidence(run: Run) -> list[answers.Section]:
     """The run's evidence card: as the report wrote it, or made now."""
     written = run.path / "evidence.md"
-    if run.status == "finished" and written.is_file():
+    if run.status == "finished" and written.is_file() and is_reported(run.path):
         return reading_of(written.read_text(encoding="utf-8"))
     return reading_of(evidence_card(run))
 
@@ -269,6 +280,8 @@ def _changes(run: Run, place: Place) -> Iterator[answers.Rank]:
         rows = found[0].filter(pl.col(columns[0]) == place.layer, pl.col(columns[1]) == place.head, pl.col("n") > 0)
         heads = found[0].select("layer", "head").unique().height
         for row in rows.iter_rows(named=True):
+            if not row["one"] and not row["two"]:  # no token belongs to it
+                continue
             what = f"{selection.class_label(run, row['token_class'])}: {_named_comparison(run, each)}"
             numbers = {key: row[key] for key in ("low", "high", "q", "sure", "rank")}
             yield answers.Rank(what=what, value=row["difference"], of=heads, **numbers)
@@ -296,7 +309,8 @@ def find_prompts(run: Run, text: str) -> answers.PromptLines:
     if words:
         known = pl.col("text").str.to_lowercase().str.contains(words, literal=True)
         called = pl.col("name").str.to_lowercase().str.contains(words, literal=True)
-        held = held.filter(known | called | (pl.col("prompt").cast(pl.String) == words))
+        numbered = pl.col("prompt").cast(pl.String) == words
+        held = held.filter(known | called | numbered).sort(numbered, called, descending=True, maintain_order=True)
     return answers.PromptLines(
         prompts=[
             answers.PromptLine(
@@ -380,6 +394,7 @@ def prompt_text(run: Run, wanted: Reading) -> answers.PromptText:
         tokens=made[wanted.first : wanted.first + MOST_TOKENS],
         first=min(wanted.first, len(made)),
         count=len(made),
+        highest=float(seen[0]) if len(seen) else 0.0,
         top=float(seen[1] if len(seen) > 1 else seen[0]) if len(seen) else 0.0,
         segments=list(dict.fromkeys(held["segment"])),
         reading=_told(made),
@@ -397,11 +412,12 @@ def _tokens(
     shared: Sequence[str | None],
     shares: Any,
 ) -> Iterator[answers.TokenFacts]:
+    shown = shown_texts((token.text, token.start, token.end) for token in tokens)
     for place, token in enumerate(tokens):
         yield answers.TokenFacts(
             position=token.position,
-            text=token.text[:MOST_CHARACTERS],
-            length=len(token.text),
+            text=shown[place][:MOST_CHARACTERS],
+            length=len(shown[place]),
             attention=None if np.isnan(attention[place]) else float(attention[place]),
             segment=segments[place],
             base=None if base[place] < 0 else int(base[place]),
@@ -465,22 +481,34 @@ def pair(run: Run, left: Side, right: Side) -> answers.Pair:
     for side, each, which in zip(sides, held, (mine, theirs), strict=True):
         group = run.study.measure.queries.index(side.place.queries)
         values.append(each.mass[which, group][:, *side.place.at(run)])  # (prompts, classes)
-    found = effects(values[1] - values[0], run.study.seed)
+    apart = values[1] - values[0]
+    apart[:, ~(values[0].any(0) & values[1].any(0))] = np.nan  # what one side has none of is not tested
+    found = effects(apart, run.study.seed)
+    floor = _pair_floor(run, sides)
     means = [mean_of_seen(each, 0) for each in values]
     rows = []
     for number, name in enumerate(run.classes):
         numbers = {key: _known(getattr(found, key)[number]) for key in ("low", "high", "q")}
+        difference, q = _known(means[1][number] - means[0][number]), numbers["q"]
+        tested = None if q is None or difference is None else q < FALSE_DISCOVERIES and abs(difference) > floor
         rows.append(
             answers.PairRow(
                 token_class=selection.class_label(run, name),
                 left=_known(means[0][number]),
                 right=_known(means[1][number]),
-                difference=_known(found.mean[number]),
-                n=int(found.n[number]),
+                difference=difference,
+                sure=tested,
+                n=len(prompts),
                 **numbers,
             )
         )
     return answers.Pair(rows=rows, facts=list(_pair_facts(run, left, right, len(prompts))))
+
+
+def _pair_floor(run: Run, sides: Sequence[Side]) -> float:
+    """What rounding makes of the difference of two heads' masses; 0 if that is not known."""
+    found = [(run.noise(side.place.model, side.place.queries), side.place.at(run)) for side in sides]
+    return sum(0.0 if noise is None else float(noise[place]) for noise, place in found)
 
 
 def _pair_facts(run: Run, left: Side, right: Side, prompts: int) -> Iterator[str]:

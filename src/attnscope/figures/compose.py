@@ -55,6 +55,7 @@ def described(part: alt.Chart | Description) -> Description:
     made: Description = part.to_dict(validate=False)
     if made.get("data") == NO_DATA:
         del made["data"]
+        made.pop("datasets", None)
     return made
 
 

@@ -33,6 +33,28 @@ def _present(run: Run, panel: PanelPart) -> PanelPart:
     return panel.model_copy(update={"also": [each for each in panel.also if each.model in run.models]})
 
 
+def refuse_missing(run: Run, part: FigurePart) -> None:
+    """A model may have no prompt under a condition: all were dropped, or none is measured yet."""
+    labels, names = models(run, part), conditions(run, part)
+    if part.difference is not None:
+        if part.difference[0] in run.conditions:
+            names = part.difference
+        else:
+            labels = part.difference
+    if part.panels:
+        labels = list(dict.fromkeys(place.model for panel in part.panels for place in panel.places))
+    for label in labels:
+        for name in names:
+            if not run.has(label, name):
+                held = [each for each in run.conditions if run.has(label, each)]
+                raise AttnscopeError(
+                    f"{label} has no prompt under {name}",
+                    where=f"figure {part.name}",
+                    allowed=f"of {label}: {', '.join(held)}",
+                    todo="choose one of these, or wait if the run is still being measured",
+                )
+
+
 def models(run: Run, part: FigurePart) -> list[str]:
     return [label for label in part.models or run.models if label in run.models]
 

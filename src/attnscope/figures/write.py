@@ -20,7 +20,7 @@ from attnscope.errors import AttnscopeError
 from attnscope.figures.compose import Description
 from attnscope.figures.kind import Look, find_kind
 from attnscope.figures.save import SCALE
-from attnscope.figures.selection import present
+from attnscope.figures.selection import present, refuse_missing
 from attnscope.study.consistency import figure_problems
 from attnscope.study.parts import FigurePart
 
@@ -88,6 +88,7 @@ def figure_of(run: Run, part: FigurePart, room: int | None = None) -> Figure:
             allowed=f"models {', '.join(run.models)}; conditions {', '.join(run.conditions)}",
             todo="choose others",
         )
+    refuse_missing(run, shown)
     return make_figure(run, shown, room)
 
 

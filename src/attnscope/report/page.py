@@ -116,7 +116,7 @@ def summary_of(run: Run) -> str:
     prompts, cells, tokens = held.row(0)
     counts = {"model": len(run.models), "condition": len(run.conditions), "prompt": prompts}
     told = [f"{count} {name}{'s' * (count > 1)}" for name, count in counts.items()]
-    return f"{', '.join(told)}: {cells} cells, {tokens:,} tokens."
+    return f"{', '.join(told)}: {cells} cell{'s' * (cells != 1)}, {tokens:,} tokens."
 
 
 def _prompts(run: Run) -> list[dict[str, Any]]:

@@ -27,8 +27,32 @@ function heldFacts(run) {
   return facts.get(run)?.status === "finished" ? facts.get(run) : null;
 }
 
+// What has the focus, to be given it again in a page that is built anew: the same control by its words.
+function focusIn(main) {
+  const words = (each) => each.getAttribute("aria-label") ?? each.closest("label")?.textContent ?? each.textContent;
+  const held = document.activeElement;
+  if (!held || held === main || !main.contains(held)) return () => {};
+  const [tag, told] = [held.tagName, words(held)];
+  return (built) => {
+    const again = [...built.querySelectorAll(tag)].find((each) => words(each) === told);
+    (again ?? built).focus({ preventScroll: true });
+  };
+}
+
+function unfinished({ facts: held, refresh }) {
+  return h(
+    "p",
+    { class: "note" },
+    `This run is not finished (${held.status}): here is what is measured so far, of ${held.planned}. `,
+    "The longest prompts come first, and conditions may not have the same ones yet. ",
+    h("button", { type: "button", onclick: () => refresh() }, "Look again"),
+  );
+}
+
 function tabs(state) {
   const bar = document.getElementById("tabs");
+  document.getElementById("find-open").hidden = !state.run;
+  document.getElementById("run-name").textContent = "";
   if (!state.run) {
     fill(
       bar,
@@ -39,6 +63,7 @@ function tabs(state) {
     return;
   }
   const held = facts.get(state.run);
+  document.getElementById("run-name").textContent = state.run;
   const first = held?.models[0];
   const links = [
     ["overview", "Overview", [state.run]],
@@ -46,7 +71,8 @@ function tabs(state) {
   ];
   if (first) {
     links.push(["head", "Head", [state.run, first.label, first.layers[0], first.heads[0]]]);
-    links.push(["prompt", "Prompt", [state.run, "prompt", 0]], ["compare", "Compare", [state.run, "compare"]]);
+    links.push(["prompt", "Prompt", [state.run, "prompt", held.first_prompt]]);
+    links.push(["compare", "Compare", [state.run, "compare"]]);
   }
   if (shown?.live) links.push(["try", "Try it", ["try"]]);
   fill(
@@ -73,6 +99,7 @@ function calmed(signal) {
 
 async function show() {
   current.abort.abort();
+  document.getElementById("vg-tooltip-element")?.classList.remove("visible");
   const abort = new AbortController();
   const state = read();
   const calm = calmed(abort.signal);
@@ -95,11 +122,15 @@ async function show() {
       tabs(state);
       await tryView(main, context);
     } else {
-      const view = VIEWS[state.view];
+      const view = Object.hasOwn(VIEWS, state.view) ? VIEWS[state.view] : null;
       if (!view) throw new Error(`there is no page '${state.view}'`);
       context.facts = heldFacts(state.run) ?? (await factsOf(state.run, abort.signal));
       tabs(state);
-      await view(main, context);
+      const focused = focusIn(main);
+      const shownNow = view(main, context); // builds the page at once, then asks for what is in it
+      if (context.facts.status !== "finished") main.prepend(unfinished(context));
+      focused(main);
+      await shownNow;
     }
     document.title = [main.querySelector("h1")?.textContent, "attnscope"].filter(Boolean).join(" · ");
   } catch (error) {
@@ -123,6 +154,7 @@ document.addEventListener("click", (event) => {
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.target.closest?.("input, select, textarea, dialog, [role=region]")) return;
+  if (event.key === "Enter" && event.target.closest?.("a, button, summary")) return;
   if (event.key === "/") {
     event.preventDefault();
     openFind(current);

@@ -74,27 +74,33 @@ export function downloads(run, part, study = null) {
     lines.rows = study.split("\n").length;
     lines.select();
   };
+  const told = h("span", { class: "soft" });
+  const tell = (words) => {
+    told.textContent = words;
+    say(words);
+  };
   const button = (ending) =>
-    h("button", { type: "button", onclick: () => save(run, part, ending) }, ending.slice(1).toUpperCase());
+    h("button", { type: "button", onclick: () => save(run, part, ending, tell) }, ending.slice(1).toUpperCase());
   return h(
     "div",
     { class: "downloads" },
     h("span", { class: "soft" }, "Take it along: "),
     [".svg", ".png", ".csv"].map(button),
     h("button", { type: "button", "aria-expanded": "false", onclick: unfold }, "study line"),
+    told,
     shown,
   );
 }
 
-async function save(run, part, ending) {
+async function save(run, part, ending, tell) {
   try {
     const blob = await api.file(api.runPath(run, "/figure/file"), part, { ending });
     const link = h("a", { href: URL.createObjectURL(blob), download: `${part.name}${ending}` });
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
-    say(`saved ${part.name}${ending}`);
+    tell(`saved ${part.name}${ending}`);
   } catch (error) {
-    say(`not saved: ${error.message}`);
+    tell(`not saved: ${error.message}`);
   }
 }
 
@@ -155,11 +161,13 @@ export class Figure {
     fill(this.element, trouble(error));
   }
 
-  // The drawn cell of a head in a map.
-  cell(layer, head) {
+  // The drawn cell of a map that has these values, such as a layer and a head.
+  cell(wanted) {
     for (const each of this.chart.querySelectorAll("path")) {
       const datum = each.__data__?.datum;
-      if (datum && datum.layer === layer && datum.head === head && datum.value !== undefined) return { each, datum };
+      if (datum?.value !== undefined && Object.entries(wanted).every(([key, value]) => datum[key] === value)) {
+        return { each, datum };
+      }
     }
     return null;
   }

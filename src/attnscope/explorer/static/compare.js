@@ -1,37 +1,33 @@
 // Two heads side by side: the left one is pinned, the right one walks.
 import * as api from "./api.js";
 import { Figure, room } from "./charts.js";
-import { form, headSteps, numbers, selectModel } from "./controls.js";
+import { form, headSteps, noted, numbers, selectModel } from "./controls.js";
 import { fill, h, number, rate, select, table, trouble, withEnds } from "./dom.js";
-import { address, go, headAddress } from "./state.js";
+import { address, chooser, conditionsOf, go, headAddress } from "./state.js";
 
 function settings({ facts, state }) {
-  const query = state.query;
+  const { one, notes } = chooser(state.query);
+  const models = facts.models.map((each) => each.label);
   const groups = facts.queries.map((each) => each.name);
-  const queries = groups.includes(query.get("queries")) ? query.get("queries") : groups[0];
-  const side = (name, fallback) => {
-    const models = facts.models.map((each) => each.label);
-    const conditions = facts.conditions.map((each) => each.name);
-    const asked = (key) => query.get(`${name}_${key}`);
-    const model = models.includes(asked("model")) ? asked("model") : (fallback?.model ?? models[0]);
+  const side = (name, start) => {
+    const model = one(`${name}_model`, models, start.model);
     const held = facts.models.find((each) => each.label === model);
-    const number_ = (key, list) =>
-      asked(key) !== null && list.includes(Number(asked(key)))
-        ? Number(asked(key))
-        : list.includes(fallback?.[key])
-          ? fallback[key]
-          : list[0];
+    const there = start.condition && held.conditions.includes(start.condition) ? start.condition : held.conditions[0];
+    const near = (key, list) =>
+      one(`${name}_${key}`, list.map(String), String(list.includes(start[key]) ? start[key] : list[0]));
     return {
       model,
-      condition: conditions.includes(asked("condition")) ? asked("condition") : (fallback?.condition ?? conditions[0]),
-      layer: number_("layer", held.layers),
-      head: number_("head", held.heads),
+      condition: one(`${name}_condition`, held.conditions, there),
+      layer: Number(near("layer", held.layers)),
+      head: Number(near("head", held.heads)),
     };
   };
-  const left = side("left", null);
-  const conditions = facts.conditions.map((each) => each.name);
-  const another = conditions.find((name) => name !== left.condition);
-  return { queries, left, right: side("right", another ? { ...left, condition: another } : left) };
+  const left = side("left", { model: models[0] });
+  const another = facts.conditions.map((each) => each.name).find((name) => name !== left.condition);
+  return {
+    chosen: { queries: one("queries", groups, groups[0]), left, right: side("right", { ...left, condition: another }) },
+    notes,
+  };
 }
 
 const place = ({ model, layer, head }) => ({ model, layer, head });
@@ -51,7 +47,7 @@ const flat = (name, side) => Object.fromEntries(Object.entries(side).map(([key, 
 
 export async function compareView(main, context) {
   const { facts, signal } = context;
-  const chosen = settings(context);
+  const { chosen, notes } = settings(context);
   const here = ({ left = {}, right = {}, queries = chosen.queries } = {}) =>
     address([facts.name, "compare"], {
       queries,
@@ -72,6 +68,7 @@ export async function compareView(main, context) {
   fill(
     main,
     h("h1", {}, "Compare two heads"),
+    noted(notes),
     form(select("Gaze of", facts.queries, chosen.queries, (queries) => go(here({ queries })))),
     h("p", { class: "soft hint" }, "The left one is pinned. Arrow keys walk the right one through layers and heads."),
     h(
@@ -161,7 +158,7 @@ export async function compareView(main, context) {
             rate(row.q),
             String(row.n),
           ]),
-          { grayed: found.rows.map((row) => row.q !== null && row.q >= 0.05), caption: "Mass by class" },
+          { grayed: found.rows.map((row) => row.sure === false), caption: "Mass by class" },
         ),
       );
     } catch (error) {
@@ -209,7 +206,7 @@ function controls(facts, side, change) {
   const held = facts.models.find((each) => each.label === side.model);
   return form(
     selectModel(facts, side.model, (model) => change({ model })),
-    select("Condition", facts.conditions, side.condition, (condition) => change({ condition })),
+    select("Condition", conditionsOf(facts, side.model), side.condition, (condition) => change({ condition })),
     select("Layer", numbers(held.layers), String(side.layer), (layer) => change({ layer: Number(layer) })),
     select("Head", numbers(held.heads), String(side.head), (head) => change({ head: Number(head) })),
   );

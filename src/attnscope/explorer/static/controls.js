@@ -11,6 +11,11 @@ export function selectModel(facts, chosen, change) {
   return select("Model", options, chosen, change);
 }
 
+// What the address says that is not so.
+export function noted(notes) {
+  return notes.map((note) => h("p", { class: "note", role: "status" }, note));
+}
+
 export const numbers = (list) => list.map((each) => ({ name: String(each), label: String(each) }));
 
 // The other conditions and models of a run, each told by its kind and name.
@@ -60,7 +65,7 @@ const SIGNS = { ArrowLeft: "◀", ArrowRight: "▶", ArrowUp: "▲", ArrowDown: 
 // Steps to other places, by key and by link. ways: key -> { where, label }; where is null at an end.
 export function steps(context, ways) {
   return Object.entries(ways).map(([key, { where, label }]) => {
-    context.keys[key] = () => where && go(where);
+    context.keys[key] = () => where && go(where, { replace: true, show: true }); // a walk is one step back
     return where
       ? h("a", { href: where, class: "step", "aria-label": label, title: label }, SIGNS[key])
       : h("span", { class: "step off", "aria-hidden": "true" }, SIGNS[key]);

@@ -1,25 +1,22 @@
 // One head: along the prompt, by class, from prompt to prompt, among all heads, and what kind of head it is.
 import * as api from "./api.js";
 import { Figure } from "./charts.js";
-import { boxes, form, headSteps, selectModel } from "./controls.js";
+import { boxes, form, headSteps, noted, selectModel } from "./controls.js";
 import { fill, h, number, rate, select, table, trouble, withEnds } from "./dom.js";
-import { address, go, headAddress } from "./state.js";
+import { address, chooser, conditionsOf, go, headAddress } from "./state.js";
 
 export function settings({ facts, state }) {
-  const query = state.query;
-  const names = facts.conditions.map((each) => each.name);
-  const asked = query.getAll("condition").filter((name) => names.includes(name));
+  const { one, notes } = chooser(state.query);
+  const names = conditionsOf(facts, state.model).map((each) => each.name);
+  const asked = state.query.getAll("condition");
+  const condition = asked.filter((name) => names.includes(name));
+  if (condition.length < asked.length) notes.push("The address names a condition that is not here.");
   const groups = facts.queries.map((each) => each.name);
-  const queries = groups.includes(query.get("queries"))
-    ? query.get("queries")
-    : groups.includes("all")
-      ? "all"
-      : groups[0];
+  const queries = one("queries", groups, groups[0]);
   const there = facts.measures.filter((each) => each.queries.includes(queries)).map((each) => each.name);
-  const without = facts.conditions[0].without;
-  const first = there.find((name) => !without.includes(name)) ?? there[0];
-  const measure = there.includes(query.get("measure")) ? query.get("measure") : first;
-  return { queries, condition: asked.length ? asked : names, measure };
+  const first = there.find((name) => !facts.conditions[0].without.includes(name)) ?? there[0];
+  const measure = one("measure", there, first);
+  return { chosen: { queries, condition: condition.length ? condition : names, measure }, notes };
 }
 
 export function parts({ model, layer, head }, chosen) {
@@ -37,7 +34,17 @@ export async function headView(main, context) {
   const { facts, signal, state } = context;
   const model = facts.models.find((each) => each.label === state.model);
   if (!model) throw new Error(`there is no model '${state.model}' in this run`);
-  const chosen = settings(context);
+  for (const [name, list] of [
+    ["layer", model.layers],
+    ["head", model.heads],
+  ]) {
+    if (!list.includes(state[name])) {
+      throw new Error(
+        `${name} ${state[name]} of ${state.model} was not measured; there are ${list[0]} to ${list.at(-1)}`,
+      );
+    }
+  }
+  const { chosen, notes } = settings(context);
   const here = (changes = {}, place = {}) => {
     const { layer, head, label } = { layer: state.layer, head: state.head, label: state.model, ...place };
     return headAddress(facts.name, label, layer, head, { ...chosen, ...changes });
@@ -62,13 +69,12 @@ export async function headView(main, context) {
         ),
     }),
   };
-  const conditionOf = (label) =>
-    facts.conditions.find((each) => label === each.label || label?.endsWith(`, ${each.label}`))?.name ??
-    chosen.condition[0];
+  const conditionOf = (label) => facts.conditions.find((each) => label === each.label)?.name ?? chosen.condition[0];
   const told = h("section", { class: "facts", "aria-label": "What kind of head" }, h("p", { class: "soft" }, "…"));
   fill(
     main,
     h("h1", {}, `Layer ${state.layer}, head ${state.head}`),
+    noted(notes),
     h(
       "p",
       { class: "walk" },
@@ -97,7 +103,7 @@ export async function headView(main, context) {
       h(
         "a",
         {
-          href: address([facts.name, "prompt", 0], {
+          href: address([facts.name, "prompt", facts.first_prompt], {
             model: state.model,
             condition: chosen.condition[0],
             layer: state.layer,
@@ -123,8 +129,8 @@ export async function headView(main, context) {
         chosen.measure,
         (measure) => go(here({ measure })),
       ),
-      facts.conditions.length > 1 &&
-        boxes("Conditions", facts.conditions, chosen.condition, (condition, box) => {
+      conditionsOf(facts, state.model).length > 1 &&
+        boxes("Conditions", conditionsOf(facts, state.model), chosen.condition, (condition, box) => {
           if (condition.length) go(here({ condition }));
           else box.checked = true;
         }),

@@ -1,15 +1,13 @@
 // All heads at once: a measure, or what a condition or another model changes in it.
 import { Figure } from "./charts.js";
-import { form, otherOf, others, selectModel } from "./controls.js";
+import { form, noted, otherOf, others, selectModel } from "./controls.js";
 import { fill, h, number, rate, say, select, table, withEnds } from "./dom.js";
-import { address, go, headAddress } from "./state.js";
+import { address, chooser, conditionsOf, go, headAddress } from "./state.js";
 
 // What the address says, filled in where it says nothing.
 export function settings({ facts, state }) {
-  const query = state.query;
-  const one = (name, known, fallback) => (known.includes(query.get(name)) ? query.get(name) : fallback);
+  const { one, notes } = chooser(state.query);
   const models = facts.models.map((each) => each.label);
-  const conditions = facts.conditions.map((each) => each.name);
   const queries = one(
     "queries",
     facts.queries.map((each) => each.name),
@@ -17,6 +15,7 @@ export function settings({ facts, state }) {
   );
   const there = facts.measures.filter((each) => each.queries.includes(queries));
   const model = one("model", models, models[0]);
+  const conditions = conditionsOf(facts, model).map((each) => each.name);
   const condition = one("condition", conditions, conditions[0]);
   const without = facts.conditions.find((each) => each.name === condition).without;
   const first = there.find((each) => !without.includes(each.name)) ?? there[0];
@@ -40,7 +39,7 @@ export function settings({ facts, state }) {
   const enriched = there.find((each) => each.name === measure).enrichment;
   const value = enriched ? one("value", ["mass", "enrichment"], "mass") : "mass";
   const sort = one("sort", ["depth", "effect"], "depth");
-  return { model, condition, queries, measure, value, less, than, sort };
+  return { chosen: { model, condition, queries, measure, value, less, than, sort }, notes };
 }
 
 export function part(chosen) {
@@ -54,10 +53,12 @@ export function part(chosen) {
 
 export async function mapView(main, context) {
   const { facts, signal } = context;
-  const chosen = settings(context);
+  const { chosen, notes } = settings(context);
   const here = (changes = {}) => address([facts.name, "map"], { ...chosen, ...changes });
   go(here(), { replace: true });
-  const set = (name) => (value) => go(here({ [name]: value, ...(name === "less" ? { than: "" } : {}) }));
+  const clash = { condition: "less", model: "than" }; // nothing is taken from itself
+  const set = (name) => (value) =>
+    go(here({ [name]: value, ...(chosen[clash[name]] === value ? { [clash[name]]: "" } : {}) }));
   const queries = facts.queries.find((each) => each.name === chosen.queries);
   const there = facts.measures.filter((each) => each.queries.includes(chosen.queries));
   const differences = others(facts, chosen);
@@ -76,6 +77,7 @@ export async function mapView(main, context) {
   fill(
     main,
     h("h1", {}, "All heads"),
+    noted(notes),
     form(
       select("Measure", there, chosen.measure, set("measure")),
       there.find((each) => each.name === chosen.measure).enrichment &&
@@ -89,7 +91,7 @@ export async function mapView(main, context) {
           set("value"),
         ),
       selectModel(facts, chosen.model, set("model")),
-      select("Condition", facts.conditions, chosen.condition, set("condition")),
+      select("Condition", conditionsOf(facts, chosen.model), chosen.condition, set("condition")),
       differences.length > 1 &&
         select(
           "less",
@@ -121,11 +123,13 @@ export async function mapView(main, context) {
     ranking.remove();
     return;
   }
+  const changed = Boolean(chosen.less || chosen.than);
+  const tested = drawn.top.some((row) => row.q !== null);
   fill(
     ranking,
     h("h2", {}, "Heads that stand out"),
     table(
-      ["", "head", chosen.less || chosen.than ? "change" : "value", "q", "prompts"],
+      ["", "head", changed ? "change" : "value", ...(tested ? ["q"] : []), "prompts"],
       drawn.top.map((row, place) => [
         String(place + 1),
         h(
@@ -138,42 +142,44 @@ export async function mapView(main, context) {
           },
           `layer ${row.layer} head ${row.head}`,
         ),
-        row.low === null && row.q === null && !chosen.less && !chosen.than
-          ? number(row.value)
-          : withEnds(row.value, row.low, row.high),
-        rate(row.q),
+        changed ? withEnds(row.value, row.low, row.high) : number(row.value),
+        ...(tested ? [rate(row.q)] : []),
         String(row.n ?? ""),
       ]),
       { grayed: drawn.top.map((row) => row.sure === false), caption: `Largest in size, gaze of ${queries.label}` },
     ),
   );
-  walk(context, figure, numbered, open);
+  walk(context, figure, chosen, numbered, open);
 }
 
-function walk(context, figure, numbered, open) {
+// Arrow keys move a cursor over the map as it is drawn: sorted by effect, down is to the next weaker head.
+function walk(context, figure, chosen, numbered, open) {
   const model = context.facts.models.find((each) => each.label === numbered);
-  const at = { layer: 0, head: 0, begun: false };
-  const move = (layers, heads) => () => {
-    if (at.begun) {
-      at.layer = Math.min(model.layers.length - 1, Math.max(0, at.layer + layers));
-      at.head = Math.min(model.heads.length - 1, Math.max(0, at.head + heads));
-    }
-    at.begun = true;
-    const [layer, head] = [model.layers[at.layer], model.heads[at.head]];
-    figure.chart.querySelector(".cursor")?.classList.remove("cursor");
-    const found = figure.cell(layer, head);
+  const at = { layer: 0, row: 0 };
+  let found = null;
+  const move = (layers, rows) => () => {
     if (found) {
-      found.each.classList.add("cursor");
-      found.each.parentNode.append(found.each);
+      at.layer = Math.min(model.layers.length - 1, Math.max(0, at.layer + layers));
+      at.row = Math.min(model.heads.length - 1, Math.max(0, at.row + rows));
     }
-    const chance = found?.datum.q >= 0.05 ? ", may be chance" : "";
-    say(`layer ${layer} head ${head}: ${found ? number(found.datum.value) : "no value"}${chance}`);
+    const down = chosen.sort === "effect" ? { row: at.row + 1 } : { head: model.heads[at.row] };
+    found?.each.classList.remove("cursor");
+    found = figure.cell({ layer: model.layers[at.layer], ...down });
+    if (!found) {
+      say("no value here");
+      return;
+    }
+    found.each.classList.add("cursor");
+    found.each.parentNode.append(found.each);
+    const { layer, head, value, q, floor } = found.datum;
+    const unsure = (q !== null && q >= 0.05) || (floor !== null && Math.abs(value) <= floor);
+    say(`layer ${layer} head ${head}: ${number(value)}${unsure ? ", may be chance or rounding" : ""}`);
   };
   Object.assign(context.keys, {
     ArrowRight: move(1, 0),
     ArrowLeft: move(-1, 0),
     ArrowDown: move(0, 1),
     ArrowUp: move(0, -1),
-    Enter: () => at.begun && open(model.layers[at.layer], model.heads[at.head]),
+    Enter: () => found && open(found.datum.layer, found.datum.head),
   });
 }

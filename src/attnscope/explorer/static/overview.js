@@ -2,7 +2,7 @@
 import * as api from "./api.js";
 import { Figure } from "./charts.js";
 import { fill, h, reading, sentence, table, trouble } from "./dom.js";
-import { address } from "./state.js";
+import { address, go } from "./state.js";
 
 const KEY = 6; // observations at the top
 
@@ -19,6 +19,7 @@ export function runsView(shown) {
           "li",
           {},
           run.trouble ? h("strong", {}, run.name) : h("a", { href: address([run.name]) }, run.title),
+          run.title !== run.name && h("span", { class: "soft" }, ` ${run.name} `),
           h("span", { class: `badge ${run.status}` }, run.status),
           run.question && h("p", {}, run.question),
           run.trouble && h("p", { class: "soft" }, `${run.trouble.what}: ${run.trouble.todo}`),
@@ -33,6 +34,9 @@ export async function overviewView(main, context) {
   const [first, ...others] = facts.figures;
   const observations = h("ul", { class: "observations" }, h("li", { class: "soft" }, "…"));
   const figure = new Figure({ heading: "h2", open: false });
+  const query = context.state.query;
+  const unfolded = { figure: query.getAll("figure"), comparisons: query.get("comparisons") ?? "" };
+  const unfold = (change) => go(address([facts.name], Object.assign(unfolded, change)), { replace: true });
   const evidence = h("div", {}, h("p", { class: "soft" }, "…"));
   const comparisons = h("div", {}, h("p", { class: "soft" }, "Open to load."));
   const more = h("div", {});
@@ -41,13 +45,6 @@ export async function overviewView(main, context) {
     h("h1", {}, facts.title),
     facts.question && h("p", { class: "question" }, facts.question),
     h("p", { class: "soft" }, facts.summary, " ", h("span", { class: `badge ${facts.status}` }, facts.status)),
-    facts.status !== "finished" &&
-      h(
-        "p",
-        { class: "note" },
-        "This run is not finished: what is shown is what is there so far. ",
-        h("button", { type: "button", onclick: () => context.refresh() }, "Look again"),
-      ),
     h("section", { "aria-label": "Key observations" }, h("h2", {}, "Key observations"), observations),
     h("section", { "aria-label": "Main figure" }, figure.element),
     others.length > 0 &&
@@ -58,14 +55,34 @@ export async function overviewView(main, context) {
         h(
           "p",
           { class: "buttons" },
-          others.map((each) => h("button", { type: "button", onclick: (event) => showMore(event, each) }, each.title)),
+          others.map((each) =>
+            h(
+              "button",
+              {
+                type: "button",
+                disabled: unfolded.figure.includes(each.name),
+                onclick: (event) => {
+                  event.target.disabled = true;
+                  unfold({ figure: [...unfolded.figure, each.name] });
+                  showMore(each);
+                },
+              },
+              each.title,
+            ),
+          ),
         ),
         more,
       ),
     h("section", {}, h("h2", {}, "Evidence"), evidence),
     h(
       "details",
-      { ontoggle: (event) => event.target.open && loadComparisons() },
+      {
+        open: unfolded.comparisons === "open",
+        ontoggle: (event) => {
+          unfold({ comparisons: event.target.open ? "open" : "" });
+          if (event.target.open) loadComparisons();
+        },
+      },
       h("summary", {}, h("h2", {}, "Comparisons")),
       comparisons,
     ),
@@ -73,8 +90,9 @@ export async function overviewView(main, context) {
     facts.command && h("section", {}, h("h2", {}, "How to run it again"), h("pre", {}, facts.command)),
   );
 
-  async function showMore(event, each) {
-    event.target.disabled = true;
+  for (const each of others) if (unfolded.figure.includes(each.name)) showMore(each);
+
+  async function showMore(each) {
     const another = new Figure({ open: false });
     more.append(another.element);
     try {
@@ -101,7 +119,6 @@ export async function overviewView(main, context) {
             h("summary", {}, each.name),
             h("p", {}, each.facts.join(" ")),
             each.sheets.map((sheet) => [
-              h("h4", {}, sheet.title),
               table(sheet.columns, sheet.rows, { grayed: sheet.grayed, caption: sheet.title }),
             ]),
           ),
@@ -135,13 +152,18 @@ export async function overviewView(main, context) {
     });
 }
 
+function firstMeasure(facts) {
+  const { without } = facts.conditions.find((each) => each.name === facts.models[0].conditions[0]);
+  return (facts.measures.find((each) => !without.includes(each.name)) ?? facts.measures[0]).name;
+}
+
 export function startMap(facts) {
   return {
     name: "map",
     kind: "heatmap",
-    measure: facts.measures[0].name,
+    measure: firstMeasure(facts),
     models: [facts.models[0].label],
-    conditions: [facts.conditions[0].name],
+    conditions: [facts.models[0].conditions[0]],
   };
 }
 

@@ -1,48 +1,44 @@
 // A prompt's own text, shaded by the attention its tokens receive; another condition or model beside it.
 import * as api from "./api.js";
 import { downloads } from "./charts.js";
-import { boxes, form, numbers, otherOf, others, selectModel, steps } from "./controls.js";
+import { boxes, form, noted, numbers, otherOf, others, selectModel, steps } from "./controls.js";
 import { fill, h, number, say, select, trouble, visible } from "./dom.js";
-import { address, go } from "./state.js";
+import { address, chooser, conditionsOf, go } from "./state.js";
+
+const PART = 3000; // tokens that come at once
 
 function settings({ facts, state }) {
   const query = state.query;
-  const one = (name, known, fallback) => (known.includes(query.get(name)) ? query.get(name) : fallback);
+  const { one, notes } = chooser(query);
   const models = facts.models.map((each) => each.label);
-  const conditions = facts.conditions.map((each) => each.name);
   const model = one("model", models, models[0]);
+  const conditions = conditionsOf(facts, model).map((each) => each.name);
   const held = facts.models.find((each) => each.label === model);
   const condition = one("condition", conditions, conditions[0]);
   const groups = facts.queries.map((each) => each.name);
   const layer = one("layer", held.layers.map(String), "");
   const head = one("head", held.heads.map(String), "");
-  const beside = query.get("beside") ?? "";
   const known = [
     ...conditions.filter((each) => each !== condition).map((each) => `condition:${each}`),
     ...models.filter((each) => each !== model).map((each) => `model:${each}`),
   ];
   const classes = facts.classes.map((each) => each.name);
   const hide = query.getAll("hide").filter((each) => classes.includes(each));
-  return {
-    model,
-    condition,
-    queries: one("queries", groups, groups[0]),
-    layer,
-    head,
-    beside: known.includes(beside) ? beside : "",
-    hide,
-    first: /^\d+$/.test(query.get("first") ?? "") ? query.get("first") : "",
-  };
+  const queries = one("queries", groups, groups[0]);
+  const first = /^\d+$/.test(query.get("first") ?? "") ? query.get("first") : "";
+  return { chosen: { model, condition, queries, layer, head, beside: one("beside", known, ""), hide, first }, notes };
 }
 
 export async function promptView(main, context) {
   const { facts, signal, state } = context;
-  const chosen = settings(context);
-  const number_ = Number.isInteger(state.prompt) ? state.prompt : 0;
+  const { chosen, notes } = settings(context);
+  if (!Number.isInteger(state.prompt)) throw new Error(`there is no prompt '${state.prompt}'; they have numbers`);
+  const number_ = state.prompt;
   const here = (changes = {}, prompt = number_) =>
     address([facts.name, "prompt", prompt], { ...chosen, ...(prompt === number_ ? {} : { first: "" }), ...changes });
   go(here(), { replace: true });
-  const set = (name) => (value) => go(here({ [name]: value }));
+  const set = (name) => (value) =>
+    go(here({ [name]: value, ...(chosen.beside === `${name}:${value}` ? { beside: "" } : {}) }));
   const held = facts.models.find((each) => each.label === chosen.model);
   const classes = facts.classes.map((each) => each.name);
   const mine = { model: chosen.model, condition: chosen.condition };
@@ -50,16 +46,17 @@ export async function promptView(main, context) {
   const sides = chosen.beside ? [mine, { ...mine, [kind]: name }] : [mine];
   const every = { name: "", label: "mean of all" };
   const texts = h("div", {}, h("p", { class: "soft" }, "…"));
-  const about = h("p", { class: "about", "aria-hidden": "true" }, "Point at a token to see its numbers.");
+  const about = h("p", { class: "about" }, "Point at a token to see its numbers, or walk with the keys , and .");
   const turn = h("span", { class: "walk" });
   const condition = (name) => facts.conditions.find((each) => each.name === name).label;
   fill(
     main,
     h("h1", {}, `Prompt ${number_}`),
     h("p", {}, turn),
+    noted(notes),
     form(
       facts.models.length > 1 && selectModel(facts, chosen.model, set("model")),
-      select("Condition", facts.conditions, chosen.condition, set("condition")),
+      select("Condition", conditionsOf(facts, chosen.model), chosen.condition, set("condition")),
       (facts.conditions.length > 1 || facts.models.length > 1) &&
         select("beside", others(facts, chosen), chosen.beside, set("beside")),
       select("Gaze of", facts.queries, chosen.queries, set("queries")),
@@ -114,7 +111,11 @@ export async function promptView(main, context) {
     ` ${facts.prompts} ${facts.prompts === 1 ? "prompt" : "prompts"}. ${one.caption}`,
   );
   const marked = new Map();
-  const panels = found.map((text) => shaded(text, facts, chosen, marked, about, found));
+  const walked = [];
+  const panels = found.map((text) => shaded(text, facts, chosen, marked, about, found, walked));
+  let at = -1;
+  const along = (by) => () => walked[(at = Math.min(walked.length - 1, Math.max(0, at + by)))]?.();
+  Object.assign(context.keys, { ".": along(1), ",": along(-1) });
   fill(
     texts,
     h(
@@ -122,7 +123,7 @@ export async function promptView(main, context) {
       { class: `texts ${found.length > 1 ? "pair" : ""}` },
       lined(panels, found, (side) => `${side.model}, ${condition(side.condition)}`),
     ),
-    pages(one, here),
+    pages(found, here),
     h(
       "details",
       { class: "reading", open: true },
@@ -166,24 +167,25 @@ function swatch(colour) {
   return made;
 }
 
-function pages(text, here) {
-  if (text.count <= text.tokens.length) return null;
-  const size = text.tokens.length;
-  const first = text.first;
+// A long text comes in parts; the longer of two tells how many.
+function pages(found, here) {
+  const count = Math.max(...found.map((text) => text.count));
+  const size = Math.max(...found.map((text) => text.tokens.length));
+  const first = Math.max(...found.map((text) => text.first));
+  if (count <= size) return null;
   return h(
     "p",
     {},
-    `Tokens ${first} to ${first + size - 1} of ${text.count}. `,
-    first > 0 && h("a", { href: here({ first: Math.max(0, first - 3000) }) }, "those before"),
+    `Tokens ${first} to ${first + size - 1} of ${count}. `,
+    first > 0 && h("a", { href: here({ first: Math.max(0, first - PART) || "" }) }, "those before"),
     " ",
-    first + size < text.count && h("a", { href: here({ first: first + size }) }, "those after"),
+    first + size < count && h("a", { href: here({ first: first + size }) }, "those after"),
   );
 }
 
 // The tokens of one text, as elements, in runs of one segment.
-function shaded(text, facts, chosen, marked, about, found) {
+function shaded(text, facts, chosen, marked, about, found, walked) {
   const runs = [];
-  const highest = Math.max(...text.tokens.map((token) => token.attention ?? 0));
   const colours = new Map(facts.classes.map((each) => [each.name, each.colour]));
   for (const token of text.tokens) {
     const hidden = token.classes.length > 0 && token.classes.every((name) => chosen.hide.includes(name));
@@ -194,7 +196,7 @@ function shaded(text, facts, chosen, marked, about, found) {
     );
     if (!hidden && token.attention !== null) {
       element.style.setProperty("--heat", String(Math.min(1, text.top > 0 ? token.attention / text.top : 0)));
-      if (token.attention === highest) element.classList.add("highest");
+      if (token.attention === text.highest) element.classList.add("highest");
     } else element.classList.add(token.attention === null ? "unseen" : "off");
     const colour = colours.get(token.classes.find((name) => name !== "other"));
     if (colour) element.style.setProperty("--class", colour);
@@ -203,6 +205,7 @@ function shaded(text, facts, chosen, marked, about, found) {
       marked.get(token.shared).push({ text, token, element });
     }
     const point = () => pointAt(text, token, element, marked, about, found);
+    if (text === found[0]) walked.push(point);
     element.addEventListener("pointerenter", point);
     element.addEventListener("click", point);
     const last = runs.at(-1);

@@ -10,10 +10,13 @@ export function read(place = window.location) {
   const state = { view: "runs", run: parts[0] ?? null, query };
   if (parts.length === 1) state.view = parts[0] === "try" ? "try" : "overview";
   else if (parts.length === 2) state.view = parts[1];
-  else if (parts.length === 3) [state.view, state.prompt] = [parts[1], Number(parts[2])];
+  else if (parts.length === 3)
+    [state.view, state.prompt] = [parts[1], /^\d+$/.test(parts[2]) ? Number(parts[2]) : parts[2]];
+  else if (parts.length > 4) state.view = parts.slice(1).join("/");
   else if (parts.length === 4) {
     state.view = "head";
-    [state.model, state.layer, state.head] = [parts[1], Number(parts[2]), Number(parts[3])];
+    const number = (part) => (/^\d+$/.test(part) ? Number(part) : `'${part}'`);
+    [state.model, state.layer, state.head] = [parts[1], number(parts[2]), number(parts[3])];
   }
   if (state.view === "try") state.run = null;
   return state;
@@ -41,10 +44,29 @@ export function address(parts, parameters = {}) {
   return `/${parts.map((part) => encodeURIComponent(part)).join("/")}${text ? `?${text}` : ""}`;
 }
 
-export function go(where, { replace = false } = {}) {
+// replace: no entry of its own in the history; show: have the new address shown.
+export function go(where, { replace = false, show = !replace } = {}) {
   if (where === window.location.pathname + window.location.search) return;
   window.history[replace ? "replaceState" : "pushState"](null, "", where);
-  if (!replace) window.dispatchEvent(new Event("moved"));
+  if (show) window.dispatchEvent(new Event("moved"));
+}
+
+// The conditions under which a model has prompts: of a run that is being measured, not all may.
+export function conditionsOf(facts, label) {
+  const held = facts.models.find((each) => each.label === label);
+  return facts.conditions.filter((each) => held.conditions.includes(each.name));
+}
+
+// What an address says of a choice, if it is one of those known; what it says in vain is noted.
+export function chooser(query) {
+  const notes = [];
+  const one = (name, known, fallback) => {
+    const said = query.get(name);
+    if (said === null || said === "" || known.includes(said)) return said || fallback;
+    notes.push(`The address says ${name} '${said.slice(0, 60)}', which is not here; this shows ${fallback || "none"}.`);
+    return fallback;
+  };
+  return { one, notes };
 }
 
 export const headAddress = (run, model, layer, head, more = {}) => address([run, model, layer, head], more);

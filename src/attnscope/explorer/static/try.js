@@ -12,6 +12,7 @@ const EDITS = [
   ["text", "a text of yours"],
 ];
 const PAUSE = 400;
+const LONGEST = 2000; // characters of a prompt that an address may hold
 
 export async function tryView(main, context) {
   const { shown, signal, state } = context;
@@ -88,7 +89,8 @@ export async function tryView(main, context) {
       tokens: Number(tokens.value),
       place: place.value,
     };
-    go(address(["try"], { ...trial, chat: trial.chat ? "yes" : "" }), { replace: true });
+    const short = trial.text.length <= LONGEST ? trial : { ...trial, text: "" };
+    go(address(["try"], { ...short, chat: trial.chat ? "yes" : "" }), { replace: true });
     button.disabled = true;
     try {
       let tried = await api.post("tries", trial, {}, signal);

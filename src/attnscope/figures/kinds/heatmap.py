@@ -13,7 +13,7 @@ from attnscope.analysis.arms import ENRICHMENT, EVERY, MASS, Arm, quantities
 from attnscope.analysis.comparisons import Comparison, family
 from attnscope.analysis.comparisons import Kind as Kinds
 from attnscope.analysis.effects import FALSE_DISCOVERIES, FEWEST, Effects, effects
-from attnscope.analysis.matching import Matching, matched
+from attnscope.analysis.matching import BY_NUMBER, Matching, matched
 from attnscope.analysis.measures import WORDS, Measured, measured
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import extent, mean_of_seen
@@ -48,6 +48,7 @@ NARROW, LEGEND = 560, 150  # pixels: of a screen with no room beside the map; wh
 LARGEST, MARGIN = 30, 55  # a cell's side on a screen; what a panel needs besides its cells
 DARK = 0.6  # of the scale: black on it is not seen
 GRAY = "#bdbdbd"
+INK, PAPER = "#000000", "#ffffff"  # on a cell, whatever the page's own colours are
 UNSURE = f"(datum.q !== null && (datum.q >= {FALSE_DISCOVERIES} || abs(datum.value) <= datum.floor))"
 UNDER = " or within what rounding makes"
 MARKED = 0.1  # of the scale: cells so far below zero are marked, for in gray both ends are dark
@@ -55,6 +56,13 @@ MARKED = 0.1  # of the scale: cells so far below zero are marked, for in gray bo
 
 def table(run: Run, part: FigurePart) -> pl.DataFrame:
     made = pl.concat([_panel(run, part, *each) for each in _panels(run, part)])
+    if not len(made):
+        raise AttnscopeError(
+            f"no prompt can show {sentences.listed(_measures(run, part))}",
+            where=f"figure {part.name}: measure",
+            allowed="measures that some prompt has, and classes that some token belongs to",
+            todo="choose another",
+        )
     first = part.number_from
     made = made.with_columns(pl.col("layer") + first, pl.col("head") + first, row=pl.lit(None, dtype=pl.Int64))
     if part.sort == "effect":
@@ -213,15 +221,22 @@ def look(run: Run, part: FigurePart, made: pl.DataFrame) -> Look:
     pairs = [(less, arm) for _, arm, less in _panels(run, part) if less is not None and less.model != arm.model]
     methods = dict.fromkeys(matched(*pair).method for pair in pairs)
     how = "".join(f", {method}" for method in methods)
+    if methods and BY_NUMBER not in methods:
+        how += f"; layers and heads are {pairs[0][0].model}'s"
     return Look(
-        title=part.title or f"All heads: {words}",
+        title=part.title or f"All heads: {'change in ' if part.difference else ''}{words}",
         y=part.y or (f"change in {words}" if part.difference else words),
         caption=f"{kind} gaze of {gaze}, mean over n = {sentences.range_of(*extent(made['n']), 'prompt')}, "
         + (f"paired by prompt{how}" if part.difference else "each head by itself")
         + _untested_words(part, made)
+        + (" It is 0 everywhere: no token there belongs to it." if _is_empty(run, wanted, made) else "")
         + (" Layers and heads are numbered from 1." if part.number_from else ""),
         number_from=part.number_from,
     )
+
+
+def _is_empty(run: Run, wanted: list[str], made: pl.DataFrame) -> bool:
+    return set(wanted) <= set(run.classes) and not (made["value"] != 0).any()
 
 
 def _untested_words(part: FigurePart, made: pl.DataFrame) -> str:
@@ -264,7 +279,7 @@ def draw(made: pl.DataFrame, seen: Look) -> Description:
         below = (
             base.transform_filter(f"datum.value < {-MARKED * reach} && !{UNSURE}")
             .mark_text(fontSize=9, text="–")
-            .encode(alt.ColorValue("black", condition={"test": f"datum.value < {-DARK * reach}", "value": "white"}))
+            .encode(alt.ColorValue(INK, condition={"test": f"datum.value < {-DARK * reach}", "value": PAPER}))
         )
         layers = (cells, unsure, below) if signed else (cells, unsure)
         part = made.filter(pl.col("panel") == title)

@@ -396,5 +396,6 @@ KIND = Kind(
     look,
     draw,
     read,
-    ("panel", "form", "series", "position"),
+    KEYS,
+    marks,
 )

@@ -121,7 +121,7 @@ def draw(made: pl.DataFrame, seen: Look) -> Description:
         base = alt.Chart()
         dots = (
             base.transform_calculate(aside="(datum.prompt * 0.6180339887) % 1")
-            .mark_circle(size=16, opacity=0.45)
+            .mark_circle(size=18, opacity=0.6)
             .encode(
                 alt.X("value:Q", title=seen.y, scale=alt.Scale(zero=False)),
                 y,
@@ -135,7 +135,7 @@ def draw(made: pl.DataFrame, seen: Look) -> Description:
         )
         ends = means.mark_rule(color="black", strokeWidth=2).encode(alt.X("low:Q"), alt.X2("high:Q"), y)
         middle = means.mark_tick(color="black", thickness=2.5, size=16).encode(alt.X("mean:Q"), y)
-        layers = (dots, ends, middle)
+        layers = (dots, ends, middle) if part["low"].is_not_null().any() else (dots, middle)
         shown = part.select("series", "prompt", "value")
         charts.append(joined("layer", layers, shown, width=width, height=alt.Step(STEP), title=title))
     return joined("concat", charts, columns=1, title=selection.title_of(seen))

@@ -13,6 +13,7 @@ from attnscope.figures import selection, sentences
 from attnscope.figures.compose import Description, joined
 from attnscope.figures.kind import Field, Kind, Look
 from attnscope.study.parts import FigurePart
+from attnscope.study.tokens import shown_texts
 
 COLUMNS = 88  # characters to a line
 NARROWEST = 30
@@ -32,7 +33,9 @@ def table(run: Run, part: FigurePart) -> pl.DataFrame:
     for model in labels:
         layers, heads = selection.layers(run, part, model), selection.heads(run, part, model)
         for name in names:
-            tokens = run.rows("tokens", model, name, ["position", "segment", "text"], number).rename({"text": "token"})
+            tokens = run.rows("tokens", model, name, ["position", "segment", "text", "start", "end"], number)
+            shown = shown_texts(tokens.select("text", "start", "end").iter_rows())
+            tokens = tokens.select("position", "segment", token=pl.Series(shown, dtype=pl.String))
             if not len(tokens):
                 raise AttnscopeError(
                     f"prompt {number} was not measured on {model} under {name}",
