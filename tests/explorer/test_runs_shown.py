@@ -220,3 +220,24 @@ def test_a_folder_of_runs_stands_for_its_runs(explored: Run, tmp_path: Path) -> 
 def test_a_port_that_is_taken_is_told(run: Command, explored: Run, server: str) -> None:
     port = server.rpartition(":")[2]
     run("serve", explored.path, "--port", port).refuses("can't listen there", "--port")
+
+
+def test_a_token_of_100000_characters_is_shown_cut_and_never_run(
+    explored: Run, tmp_path: Path, watched: Watched
+) -> None:
+    home = tmp_path / "huge"
+    shutil.copytree(explored.path, home)
+    tokens = pl.read_parquet(home / "tokens.parquet").with_columns(pl.col("text").cast(pl.String))
+    huge = "<script>pwned=1</script>" * 4167
+    first = pl.when(pl.col("position") == 0).then(pl.lit(huge)).otherwise(pl.col("text"))
+    tokens.with_columns(text=first).write_parquet(home / "tokens.parquet")
+    with serving(str(home), "--port", free_port()) as address:
+        page = watched.open(f"{address}huge/prompt/1?beside=condition:filler")
+        text = page.locator(".token").first.inner_text()
+        assert text.startswith("<script>pwned=1</script>")
+        assert text.endswith("… (100,008 characters)")
+        assert len(text) < 500
+        widths = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
+        assert widths[0] <= widths[1]
+        page.locator(".token").first.hover()
+        watched.check()

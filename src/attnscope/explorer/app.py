@@ -1,5 +1,8 @@
 """The explorer's addresses: `/api/...` answers with data, all others with the page, which finds its view itself."""
 
+# mypy: disable-error-code=no-any-return
+# (views are loaded late, so their types are not seen here; FastAPI checks every answer against its own)
+
 from __future__ import annotations
 
 import os
@@ -8,7 +11,7 @@ from contextlib import asynccontextmanager
 from functools import lru_cache
 from importlib.metadata import version
 from importlib.resources import files
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from anyio.to_thread import current_default_thread_limiter
 from fastapi import FastAPI, Path, Query, Request
@@ -16,12 +19,11 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
+from attnscope.analysis.run import Run
 from attnscope.errors import AttnscopeError
-from attnscope.explorer import answers, views
+from attnscope.explorer import answers
 from attnscope.explorer.live import Desk, Trial, Tried
 from attnscope.explorer.shelf import Shelf, UnknownRunError
-from attnscope.figures.library import chart_library
-from attnscope.figures.write import FILES, content, figure_of
 from attnscope.study.parts import FigurePart
 
 TYPES = {
@@ -84,6 +86,13 @@ async def _few_at_once(app: FastAPI) -> AsyncIterator[None]:
     yield
 
 
+def _views() -> Any:
+    """What pages are made from. It takes a second to load, which the server's start need not wait for."""
+    from attnscope.explorer import views
+
+    return views
+
+
 def _add_runs(app: FastAPI, shelf: Shelf, live: str | None) -> None:
     @app.get("/api/runs")
     def runs() -> answers.Shown:
@@ -93,42 +102,41 @@ def _add_runs(app: FastAPI, shelf: Shelf, live: str | None) -> None:
     @app.get("/api/runs/{run}")
     def run_facts(run: RunName) -> answers.RunFacts:
         """What a run has: models, conditions, classes, measures, figures, prompts dropped."""
-        return shelf.ask(run, lambda held: views.run_facts(run, held))
+        return shelf.ask(run, lambda held: _views().run_facts(run, held))
 
     @app.get("/api/runs/{run}/evidence")
     def evidence(run: RunName) -> list[answers.Section]:
         """What shows that the run's numbers can be believed."""
-        return shelf.ask(run, views.evidence)
+        return shelf.ask(run, lambda held: _views().evidence(held))
 
     @app.get("/api/runs/{run}/comparisons")
     def comparisons(run: RunName) -> list[answers.ComparisonSheets]:
         """What differs between the run's conditions and models."""
-        return shelf.ask(run, views.compared)
+        return shelf.ask(run, lambda held: _views().compared(held))
 
 
 def _add_views(app: FastAPI, shelf: Shelf) -> None:
     @app.post("/api/runs/{run}/figure")
     def figure(run: RunName, part: FigurePart, room: Room = None) -> answers.Drawn:
         """A figure as a study's line would make it, for a screen."""
-        return shelf.ask(run, lambda held: views.drawn(held, part, room))
+        return shelf.ask(run, lambda held: _views().drawn(held, part, room))
 
     @app.post("/api/runs/{run}/figure/file", response_class=Response, responses={200: {"content": _types()}})
     def figure_file(run: RunName, part: FigurePart, ending: Ending = ".svg") -> Response:
         """The same figure as a file."""
-        made = shelf.ask(run, lambda held: content(figure_of(held, part), ending))
+        made = shelf.ask(run, lambda held: _views().figure_file(held, part, ending))
         name = f'attachment; filename="{part.name.encode("ascii", "replace").decode().replace("?", "_")}{ending}"'
         return Response(made, media_type=TYPES[ending], headers={"content-disposition": name})
 
     @app.get("/api/runs/{run}/head")
     def head(run: RunName, model: Model, layer: Number, head: Number, queries: Queries) -> answers.HeadFacts:
         """What kind of head it is, and its rank among all heads."""
-        place = views.Place(model, layer, head, queries)
-        return shelf.ask(run, lambda held: views.head_facts(held, place))
+        return shelf.ask(run, lambda held: _views().head_facts(held, _views().Place(model, layer, head, queries)))
 
     @app.get("/api/runs/{run}/prompts")
     def prompts(run: RunName, find: Annotated[str, Query(max_length=200)] = "") -> answers.PromptLines:
         """The run's prompts, or those that have some words."""
-        return shelf.ask(run, lambda held: views.find_prompts(held, find))
+        return shelf.ask(run, lambda held: _views().find_prompts(held, find))
 
     @app.get("/api/runs/{run}/prompt")
     def prompt(
@@ -143,8 +151,8 @@ def _add_views(app: FastAPI, shelf: Shelf) -> None:
         first: Number = 0,
     ) -> answers.PromptText:
         """A prompt's text, token by token, with what each receives."""
-        wanted = views.Reading(prompt, model, condition, queries, layer, head, over, first)
-        return shelf.ask(run, lambda held: views.prompt_text(held, wanted))
+        wanted = (prompt, model, condition, queries, layer, head, over, first)
+        return shelf.ask(run, lambda held: _views().prompt_text(held, _views().Reading(*wanted)))
 
     @app.get("/api/runs/{run}/pair")
     def pair(
@@ -160,9 +168,15 @@ def _add_views(app: FastAPI, shelf: Shelf) -> None:
         right_head: Number,
     ) -> answers.Pair:
         """Two heads under two conditions, compared within prompts."""
-        left = views.Side(views.Place(left_model, left_layer, left_head, queries), left_condition)
-        right = views.Side(views.Place(right_model, right_layer, right_head, queries), right_condition)
-        return shelf.ask(run, lambda held: views.pair(held, left, right))
+        left = (left_model, left_layer, left_head, queries), left_condition
+        right = (right_model, right_layer, right_head, queries), right_condition
+
+        def compared(held: Run) -> answers.Pair:
+            views = _views()
+            sides = [views.Side(views.Place(*place), condition) for place, condition in (left, right)]
+            return views.pair(held, *sides)
+
+        return shelf.ask(run, compared)
 
 
 def _add_tries(app: FastAPI, desk: Desk) -> None:
@@ -182,6 +196,8 @@ def _add_pages(app: FastAPI) -> None:
     def static(name: str) -> Response:
         known = _static_files()
         if name == LIBRARY:
+            from attnscope.figures.library import chart_library
+
             return Response(chart_library(), media_type=TYPES[".js"], headers={"cache-control": "max-age=86400"})
         if name not in known:
             raise HTTPException(404)
@@ -197,7 +213,7 @@ def _static_files() -> dict[str, bytes]:
 
 
 def _types() -> dict[str, Any]:
-    return {TYPES[ending].partition(";")[0]: {} for ending in FILES}
+    return {TYPES[ending].partition(";")[0]: {} for ending in get_args(Ending)}
 
 
 def _line(shelf: Shelf, name: str) -> answers.RunLine:

@@ -15,7 +15,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool
 from attnscope.errors import AttnscopeError
 from attnscope.explorer import answers
 from attnscope.explorer.shelf import Shelf
-from attnscope.studies import order_study, perform_order
 
 MOST_WAITING = 20
 MOST_KEPT = 20  # tries; the oldest goes when there are more
@@ -170,6 +169,8 @@ class Desk:
                 tried.status = "failed"
 
     def _measure(self, tried: Tried, trial: Trial) -> str:
+        from attnscope.studies import order_study, perform_order
+
         name = f"try-{tried.id}"
         file, folder = self._folder / f"{name}.yaml", self._folder / name
         file.write_text(yaml.safe_dump(trial.study(self.model), sort_keys=False, allow_unicode=True), encoding="utf-8")

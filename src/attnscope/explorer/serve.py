@@ -12,27 +12,19 @@ import threading
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import product
 from pathlib import Path
 
 import uvicorn
 
-from attnscope.analysis.arms import masses
 from attnscope.errors import AttnscopeError
 from attnscope.explorer.app import make_app
 from attnscope.explorer.guard import Guard
 from attnscope.explorer.live import Desk
 from attnscope.explorer.shelf import Shelf
-from attnscope.figures.kind import kinds
-from attnscope.figures.library import chart_library
-from attnscope.figures.write import figure_of
-from attnscope.models.sources import find_source
-from attnscope.study.parts import FigurePart, PanelPart
 
 LOOPBACK = "127.0.0.1"
 PORT = 8765
 MANIFEST = "manifest.json"
-ARMS = 4  # of a run are read before anyone asks
 
 
 def serve(
@@ -46,6 +38,8 @@ def serve(
     """Answer until stopped. ready is told the address, which holds a token if others can reach it."""
     shelf = Shelf([run for path in paths for run in runs_in(path)])
     if live is not None:
+        from attnscope.models.sources import find_source
+
         find_source(live)
     taken = _socket(host, port)
     number = taken.getsockname()[1]
@@ -75,19 +69,13 @@ def _warm_up(shelf: Shelf) -> None:
         if find_spec("pandas"):  # not needed, but altair and pyarrow look at it where it is
             import_module("pandas")
         import_module("scipy.stats")
-        kinds()
+        views = import_module("attnscope.explorer.views")
     finally:
         shelf.ready.set()
-    chart_library()
+    import_module("attnscope.figures.library").chart_library()
     for name in shelf.names:
         with contextlib.suppress(Exception):  # whatever it is, the page tells it
-            run = shelf.open(name)
-            run.cells  # noqa: B018  (which file each cell is in)
-            for model, condition in list(product(run.models, run.conditions))[:ARMS]:
-                masses(run, model, condition)
-            model = run.models[0]
-            panel = PanelPart(model=model, layer=run.layers(model)[0], head=run.heads(model)[0])
-            figure_of(run, FigurePart(name="first", kind="lines", panels=[panel]))
+            views.look_ahead(shelf.open(name))
 
 
 def runs_in(path: Path) -> list[Path]:

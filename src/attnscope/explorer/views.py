@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from attnscope.errors import AttnscopeError, near
 from attnscope.explorer import answers
 from attnscope.figures import selection, sentences
 from attnscope.figures.selection import present
-from attnscope.figures.write import figure_of, study_lines
+from attnscope.figures.write import content, figure_of, study_lines
 from attnscope.report.evidence import evidence_card
 from attnscope.report.page import summary_of
 from attnscope.report.sheets import facts as facts_of
@@ -32,7 +33,7 @@ from attnscope.report.write import is_reported
 from attnscope.study.classes import membership
 from attnscope.study.consistency import unmeasured
 from attnscope.study.measures import MEASURES, SCORES
-from attnscope.study.parts import FigurePart
+from attnscope.study.parts import FigurePart, PanelPart
 from attnscope.study.segments import TEMPLATE, Span
 from attnscope.study.tokens import Token, shown_texts
 
@@ -41,7 +42,17 @@ MOST_CHARACTERS = 400  # of a token
 MOST_PROMPTS = 50  # in a list
 MOST_DROPPED = 100
 TOP = 12  # heads told of a map
+ARMS = 4  # of a run that are read before anyone asks
 BEGINNING = 80  # characters
+
+
+def look_ahead(run: Run) -> None:
+    """Read what the first click on a run would wait for."""
+    for model, condition in list(product(run.models, run.conditions))[:ARMS]:
+        masses(run, model, condition)
+    model = run.models[0]
+    panel = PanelPart(model=model, layer=run.layers(model)[0], head=run.heads(model)[0])
+    figure_of(run, FigurePart(name="first", kind="lines", panels=[panel]))
 
 
 def run_facts(name: str, run: Run) -> answers.RunFacts:
@@ -137,6 +148,10 @@ def _reach(kind: str, table: pl.DataFrame) -> float | None:
         whole = table.group_by("group", "bar").agg(pl.col("mass").sum(), pl.col("total_high").first())
         return 1.08 * float(whole.select(pl.max_horizontal("mass", "total_high").max()).item())
     return None
+
+
+def figure_file(run: Run, part: FigurePart, ending: str) -> bytes:
+    return content(figure_of(run, part), ending)
 
 
 def reading_of(document: str) -> list[answers.Section]:

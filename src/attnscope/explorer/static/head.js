@@ -177,7 +177,8 @@ function headFacts(found, facts) {
         .join(", ")}`,
     ),
   );
-  const sure = found.changes.filter((each) => each.sure).length;
+  const tested = found.changes.filter((each) => each.sure !== null);
+  const sure = tested.filter((each) => each.sure).length;
   return [
     h("h2", {}, "Kind of head"),
     h("ul", { class: "kinds" }, kinds),
@@ -201,7 +202,7 @@ function headFacts(found, facts) {
           ]),
           {
             grayed: found.changes.map((each) => each.sure === false),
-            caption: `By change, ${sure} of ${found.changes.length} surely so`,
+            caption: `By change: ${sure} of ${tested.length} tested are unlikely chance (q < 0.05) and above rounding`,
           },
         ),
     ),
