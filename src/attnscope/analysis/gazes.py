@@ -85,7 +85,7 @@ class Tokens:
 @lru_cache(maxsize=16)
 def tokens_of(run: Run, model: str, condition: str) -> Tokens:
     """In the order of prompts."""
-    cells = run.cells_of(model, condition).sort("prompt", maintain_order=True)
+    cells = run.cells_of(model, condition)
     rows = run.rows("tokens", model, condition, ["prompt", "base_position", "segment"])
     rows = rows.sort("prompt", maintain_order=True)
     return Tokens(
@@ -122,7 +122,7 @@ def head_along(run: Run, chosen: Heads, condition: str) -> Numbers:
         return np.concatenate([gaze.attention[0, 0] for gaze in gazes(run, chosen, condition)] or [_nothing()])
     layer, head = _places(run, chosen)
     group = run.study.measure.queries.index(chosen.queries)
-    cells = run.cells_of(chosen.model, condition).sort("prompt", maintain_order=True)["cell"]
+    cells = run.cells_of(chosen.model, condition)["cell"]
     received = [run.cells.part(key, "received")[layer[0], head[0]][group] for key in cells]
     flat: Numbers = np.concatenate(received or [_nothing()]).astype(np.float64)
     run.refuse_if_spoilt(flat, "received", f"{chosen.model}, {condition}")
@@ -141,7 +141,7 @@ def _seen_along(run: Run, model: str, condition: str, group: int, layer: int, he
 def _outlooks(run: Run, model: str, condition: str) -> tuple[list[tuple[int, ...]], bool]:
     """For each layer the number of its view, prompt by prompt; and whether all heads see the same."""
     assert run.cells is not None  # noqa: S101
-    cells = run.cells_of(model, condition).sort("prompt", maintain_order=True)["cell"]
+    cells = run.cells_of(model, condition)["cell"]
     views = np.stack([run.cells.part(key, "view")[:] for key in cells], 1) if len(cells) else np.zeros((0, 0), int)
     alike = all(run.cells.part(key, "seen").get_shape()[1] == 1 for key in cells)
     return [tuple(row) for row in views.tolist()], alike
@@ -150,7 +150,7 @@ def _outlooks(run: Run, model: str, condition: str) -> tuple[list[tuple[int, ...
 @lru_cache(maxsize=32)
 def _seen_by(run: Run, model: str, condition: str, group: int, views: tuple[int, ...], head: int) -> Numbers:
     assert run.cells is not None  # noqa: S101
-    cells = run.cells_of(model, condition).sort("prompt", maintain_order=True)["cell"]
+    cells = run.cells_of(model, condition)["cell"]
     seen = [run.cells.part(key, "seen")[view, max(0, head)][group] for key, view in zip(cells, views, strict=True)]
     found: Numbers = np.concatenate(seen or [_nothing()])
     return found

@@ -18,14 +18,14 @@ import polars as pl
 from attnscope.analysis.run import Run
 
 FOLDER = "kept"
-ISSUE = 1  # raised when the same question would get another answer
+EDITION = 1  # raised when the same question would get another answer
 
 
 def kept(run: Run, question: tuple[str, ...], answer: Callable[[], pl.DataFrame]) -> pl.DataFrame:
     """The answer to a question about a run: as it is kept, or found now."""
     if not run.is_whole:  # of tables that someone changed, nothing is kept
         return answer()
-    content = json.dumps([ISSUE, version("attnscope"), run.mark, run.chance, question])
+    content = json.dumps([EDITION, version("attnscope"), run.mark, run.chance, question])
     name = f"{hashlib.sha256(content.encode()).hexdigest()[:32]}.parquet"
     path = run.path / FOLDER / name
     if run.keeping is not None:

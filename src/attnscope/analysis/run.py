@@ -158,9 +158,9 @@ class Run:
         return self.table("prompts").select(*columns).collect()
 
     def cells_of(self, model: str, condition: str) -> pl.DataFrame:
-        """prompt, cell, tokens: of one model under one condition."""
+        """prompt, cell, tokens: of one model under one condition, in the order of prompts."""
         here = (pl.col("model") == model) & (pl.col("condition") == condition)
-        return self._cells.filter(here).select("prompt", "cell", "tokens")
+        return self._cells.filter(here).select("prompt", "cell", "tokens").sort("prompt", maintain_order=True)
 
     @cached_property
     def models(self) -> list[str]:

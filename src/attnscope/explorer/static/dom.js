@@ -24,13 +24,12 @@ export function sentence(line) {
   return line.split("**").map((part, place) => (place % 2 ? h("strong", {}, part) : part));
 }
 
-export function reading(sections, { only = null, open = true, title = "The reading" } = {}) {
-  const shown = sections.filter((section) => !only || only.includes(section.heading));
+export function reading(sections, { open = true, title = "The reading" } = {}) {
   return h(
     "details",
     { class: "reading", open },
     h("summary", {}, title),
-    shown.map((section) => [
+    sections.map((section) => [
       h("h4", {}, section.heading),
       h(
         "ul",

@@ -5,7 +5,7 @@ import { boxes, form, headSteps, noted, selectModel } from "./controls.js";
 import { fill, h, number, rate, select, table, trouble, withEnds } from "./dom.js";
 import { address, chooser, conditionsOf, go, headAddress } from "./state.js";
 
-export function settings({ facts, state }) {
+function settings({ facts, state }) {
   const { one, notes } = chooser(state.query);
   const names = conditionsOf(facts, state.model).map((each) => each.name);
   const asked = state.query.getAll("condition");
@@ -19,7 +19,7 @@ export function settings({ facts, state }) {
   return { chosen: { queries, condition: condition.length ? condition : names, measure }, notes };
 }
 
-export function parts({ model, layer, head }, chosen) {
+function parts({ model, layer, head }, chosen) {
   const place = { models: [model], layers: [layer], heads: [head] };
   const shown = { conditions: chosen.condition, queries: chosen.queries };
   const form = chosen.condition.length > 1 ? {} : { form: "full" }; // by itself, a condition has no tokens to share

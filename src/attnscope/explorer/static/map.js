@@ -5,7 +5,7 @@ import { fill, h, number, rate, say, select, table, withEnds } from "./dom.js";
 import { address, chooser, conditionsOf, go, headAddress } from "./state.js";
 
 // What the address says, filled in where it says nothing.
-export function settings({ facts, state }) {
+function settings({ facts, state }) {
   const { one, notes } = chooser(state.query);
   const models = facts.models.map((each) => each.label);
   const queries = one(
@@ -42,7 +42,7 @@ export function settings({ facts, state }) {
   return { chosen: { model, condition, queries, measure, value, less, than, sort }, notes };
 }
 
-export function part(chosen) {
+function part(chosen) {
   const made = { name: "map", kind: "heatmap", measure: chosen.measure, queries: chosen.queries };
   if (chosen.value === "enrichment") made.value = "enrichment";
   if (chosen.sort === "effect") made.sort = "effect";

@@ -157,7 +157,7 @@ function firstMeasure(facts) {
   return (facts.measures.find((each) => !without.includes(each.name)) ?? facts.measures[0]).name;
 }
 
-export function startMap(facts) {
+function startMap(facts) {
   return {
     name: "map",
     kind: "heatmap",
