@@ -157,5 +157,7 @@ def test_a_check_that_would_not_fit_the_memory_is_refused(lens: Lens) -> None:
 
 
 def test_evidence_says_what_the_weights_were_made_from(lens: Lens) -> None:
-    assert lens.measure(TEXT, layers=[0]).evidence["weights_made_from"] == "SmolLM2-135M-Instruct.Q4_1.gguf"
+    evidence = lens.measure(TEXT, layers=[0]).evidence
+    assert evidence["weights_made_from"] == "SmolLM2-135M-Instruct.Q4_1.gguf, Q4_1 expanded to float32"
+    assert evidence["licence"] == "Apache-2.0"
     assert repr(lens.measure(TEXT, layers=[0])).startswith("Reading(")

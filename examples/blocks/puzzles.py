@@ -61,8 +61,9 @@ def prompt_ids(puzzle: Puzzle, wording: Wording) -> list[int]:
     def apply(messages: Any) -> str:
         return wording.render([{"role": role, "content": content} for role, content in messages])
 
-    fields = {field: str(puzzle[field]) for field in blocks.SET.layout.fields}
-    text = lay_out(blocks.SET.layout.pieces(fields), apply).text
+    layout = blocks.SET.layouts.chosen(has_template=True)
+    fields = {field: str(puzzle[field]) for field in layout.fields}
+    text = lay_out(layout.pieces(fields), apply).text
     return [token.id for token in wording.tokenize(text, chat=True)]
 
 

@@ -12,6 +12,8 @@ from attnscope.meter.answer import write_answer
 from attnscope.meter.card import Card, evidence_card
 from attnscope.meter.forward import input_device
 from attnscope.meter.groups import Rows
+from attnscope.meter.input import InputCheck
+from attnscope.meter.loss import check_input
 from attnscope.meter.meter import Meter
 from attnscope.meter.parity import Parity
 from attnscope.meter.reading import Reading
@@ -21,7 +23,12 @@ from attnscope.models.memory import free_memory
 from attnscope.models.precision import widen
 from attnscope.study.tokens import Token
 
-PROBE = "A short text to check the meter with: 3 + 4 = 7, two # and one * in a row.\nDone."
+PROBE = (
+    "The town lies on both sides of a river, and three bridges join its halves. In 1887 the oldest of them was washed "
+    'away; it took 4 years and 250 workers to build it again. "We count the boats," says the keeper, "12 + 7 = 19 '
+    'today, # for the large ones, * for the small."\nEvery spring the water rises, and every spring people carry their '
+    "boats up the hill until the river is calm again.\n"
+)
 
 
 def load(name: str, **options: Any) -> Lens:
@@ -179,7 +186,7 @@ class Lens:
                 uniform=one.uniform if one.uniform.shape[1] == 1 else one.uniform[:, picked],
                 seen=one.seen if one.seen.shape[1] == 1 else one.seen[:, picked],
                 entropy=None if one.entropy is None else one.entropy[:, picked],
-                evidence=self._evidence(parity, one.masks, one.received.sum(-1)),
+                evidence=self._evidence(parity, one.masks, one.received.sum(-1), [token.id for token in each]),
                 patterns=None if one.patterns is None else one.patterns[:, picked],
             )
             for text, each, one in zip(texts, tokens, found, strict=True)
@@ -198,6 +205,17 @@ class Lens:
         """The evidence that this model is read exactly; made on a short prompt before the first reading."""
         probe = [token.id for token in self.tokenize(PROBE)]
         return self._meter.proven(probe[: self.loaded.context])
+
+    @cached_property
+    def input_check(self) -> InputCheck:
+        """How well the model predicts a plain text with its BOS token before it and without."""
+        probe = [token.id for token in self.tokenize(PROBE)]
+        return check_input(self.model, self.tokenizer, probe[: self._probe_length], causal=self.parity.causal)
+
+    @property
+    def _probe_length(self) -> int | None:
+        """One token is left for BOS."""
+        return None if self.loaded.context is None else self.loaded.context - 1
 
     def check(self, *, tokens: int = 256, rounds: int = 5) -> Card:
         """The evidence card: parity with eager attention, row sums, calls per layer, masks and the cost."""
@@ -223,12 +241,14 @@ class Lens:
 
     def evidence(self) -> dict[str, Any]:
         """What shows that this model is read exactly, as plain data."""
-        told = {key: value for key, value in vars(self.parity).items() if key != "eager"}
+        facts = {key: value for key, value in vars(self.parity).items() if key != "eager"}
         for key in ("calls", "masks", "heads"):
-            told[key] = {str(layer): value for layer, value in told[key].items()}
-        return told
+            facts[key] = {str(layer): value for layer, value in facts[key].items()}
+        facts["input"] = vars(self.input_check)
+        facts["weights_made_from"], facts["licence"] = self.loaded.made_from, self.loaded.licence
+        return facts
 
-    def _evidence(self, parity: Parity, masks: Mapping[int, str], sums: Any) -> dict[str, Any]:
+    def _evidence(self, parity: Parity, masks: Mapping[int, str], sums: Any, ids: Sequence[int]) -> dict[str, Any]:
         kept = {key: value for key, value in vars(parity).items() if key not in ("eager", "calls", "masks", "heads")}
         return {
             "model": self.name,
@@ -236,9 +256,11 @@ class Lens:
             "adapter": self.loaded.adapter,
             "adapter_made_for": self.loaded.adapter_base,
             "weights_made_from": self.loaded.made_from,
+            "licence": self.loaded.licence,
             "dtype": self.loaded.dtype,
             "device": self.loaded.device,
             "check": kept,
+            "input": {**vars(self.input_check), "warning": self.input_check.warning(ids)},
             "row_sums": {"least": float(sums.min()), "most": float(sums.max())},
             "masks": {str(layer): kind for layer, kind in masks.items()},
             "versions": {name: version(name) for name in ("attnscope", "torch", "transformers")},

@@ -45,7 +45,7 @@ def order_study(
     for figure in study.figures:
         find_kind(figure.kind, f"{path.name}, figure {figure.name}")
     prompts = read_prompts(study, path.parent)
-    refuse_unknown_segments(study, prompts.layout, path)
+    refuse_unknown_segments(study, prompts.layouts, path)
     for figure in study.figures:
         if figure.prompt is not None and figure.prompt >= len(prompts.prompts):
             raise AttnscopeError(

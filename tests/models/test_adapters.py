@@ -207,7 +207,11 @@ def test_the_built_in_fine_tune_is_its_base_with_its_adapter_and_takes_no_second
     tuned, put_on = load("smollm2-135m-blocks"), load("smollm2-135m-instruct", adapter="smollm2-135m-blocks")
     assert torch.equal(tuned.model(PROMPT).logits, put_on.model(PROMPT).logits)
     assert set(tuned.fingerprint) == {"model.safetensors", "adapter_model.safetensors"}
-    assert (tuned.layers, tuned.heads, tuned.made_from) == (30, 9, "SmolLM2-135M-Instruct.Q4_1.gguf")
+    assert (tuned.layers, tuned.heads, tuned.made_from) == (
+        30,
+        9,
+        "SmolLM2-135M-Instruct.Q4_1.gguf, Q4_1 expanded to float32",
+    )
     with pytest.raises(AttnscopeError, match=r"has an adapter already.*adapter for smollm2-135m-instruct"):
         load("smollm2-135m-blocks", adapter=str(tmp_path))
 

@@ -24,22 +24,23 @@ from attnscope.models.builtin import BUILTINS, Builtin, Packed
 from attnscope.models.cache import MARKER, is_whole, place, recorded_hashes, sha256
 from attnscope.models.load import load
 from attnscope.models.narration import libraries_silenced
-from attnscope.models.package import builtin_folder, fetch_gguf, origin
+from attnscope.models.package import builtin_folder, fetch, origin
 
 from . import tiny
 
 PREPARE = """
 import json, sys
-from attnscope.models.builtin import Packed
+from attnscope.models.builtin import Packed, Wheel
 from attnscope.models.package import builtin_folder
-print(builtin_folder(Packed(**json.loads(sys.argv[1]))))
+entry = json.loads(sys.argv[1])
+print(builtin_folder(Packed(**{**entry, "wheels": [Wheel(**wheel) for wheel in entry["wheels"]]})))
 """
 
 
 @pytest.fixture
 def entry(gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Packed:
-    """A tiny built-in whose wheel pip finds in a folder, and an empty cache."""
-    made = tiny.write_wheel(tmp_path / "wheels", gguf)
+    """A tiny built-in in three wheels that pip finds in a folder, and an empty cache."""
+    made = tiny.pack_gguf(tmp_path / "wheels", gguf, parts=2)
     monkeypatch.setitem(BUILTINS, made.name, Builtin(made.name, made))
     for name, value in {"NO_INDEX": "1", "FIND_LINKS": str(tmp_path / "wheels"), "CONFIG_FILE": os.devnull}.items():
         monkeypatch.setenv(f"PIP_{name}", value)
@@ -63,8 +64,12 @@ def test_preparing_publishes_a_whole_model_with_its_hashes(
     loaded = load("tiny")
     said = capfd.readouterr()
     assert said.out == ""
-    assert [line.split()[0] for line in said.err.splitlines()] == ["Downloading", "Converting"]
     folder = place("tiny")
+    first, *others = said.err.splitlines()
+    assert first == f"Tiny is under Tiny Terms; its terms will be in {folder / 'TERMS.txt'}"
+    assert [line.split()[0] for line in others] == ["Downloading", "Converting"]
+    assert (folder / "TERMS.txt").read_bytes() == b"Do as you like."
+    assert loaded.licence == "Tiny Terms"
     assert is_whole(folder, origin(entry))
     assert leftovers(entry) == []
     hashes = recorded_hashes(folder)
@@ -88,7 +93,7 @@ def test_a_damaged_model_in_the_cache_is_prepared_anew(entry: Packed, damage: st
     elif damage == "no marker":
         (folder / MARKER).unlink()
     else:
-        (folder / MARKER).write_text((folder / MARKER).read_text().replace(entry.sha256, "0" * 64))
+        (folder / MARKER).write_text((folder / MARKER).read_text().replace(entry.wheels[1].sha256, "0" * 64))
     assert not is_whole(folder, origin(entry))
     assert load("tiny").layers == 2
     assert is_whole(folder, origin(entry))
@@ -101,7 +106,7 @@ def in_workshop(entry: Packed, pattern: str) -> Callable[[], bool]:
 
 
 def test_a_killed_preparation_leaves_no_model_and_the_next_one_is_clean(entry: Packed) -> None:
-    moments = ["model", "*/tinymodel-*.whl", "*/tinymodel/tiny.gguf", "model/model.safetensors"]
+    moments = ["model", "*/tinymodel_part0-*.whl", "*/files/tiny.gguf", "model/model.safetensors"]
     cut = 0
     for moment in moments:
         process, reached = prepare_elsewhere(entry), in_workshop(entry, moment)
@@ -131,17 +136,61 @@ def test_two_processes_preparing_at_once_prepare_once(entry: Packed) -> None:
     assert sum(err.count("Another process is preparing tiny") for _, err in answers) <= 1
 
 
-def test_a_wheel_with_another_checksum_is_refused(entry: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(BUILTINS, "tiny", Builtin("tiny", dataclasses.replace(entry, sha256="0" * 64)))
-    with pytest.raises(AttnscopeError, match=rf"not the file it should be.*{entry.sha256}.*must be 000"):
+def test_wheels_in_several_parts_are_joined_in_order(entry: Packed, gguf: Path) -> None:
+    joined = load("tiny")
+    assert joined.layers == 2
+    whole = load(str(gguf)).model.state_dict()
+    assert all(torch.equal(weight, whole[name]) for name, weight in joined.model.state_dict().items())
+
+
+def test_a_model_saved_as_a_folder_is_taken_from_its_wheel_as_it_is(
+    entry: Packed, llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = tiny.pack_folder(tmp_path / "wheels", llama)
+    monkeypatch.setitem(BUILTINS, packed.name, Builtin(packed.name, packed))
+    loaded = load(packed.name)
+    assert (loaded.made_from, loaded.licence) == (None, "Tiny Terms")
+    assert (place(packed.name) / "model.safetensors").read_bytes() == (llama / "model.safetensors").read_bytes()
+    assert (place(packed.name) / "README.md").read_bytes() == b"license: tiny"
+
+
+@pytest.mark.parametrize("wrong", ["cut", "swapped", "other content", "no wheel"])
+def test_wheels_that_are_not_the_right_ones_are_refused(entry: Packed, tmp_path: Path, wrong: str) -> None:
+    one, two = (tmp_path / "wheels" / f"tinymodel_part{number}-1.0-py3-none-any.whl" for number in (0, 1))
+    if wrong == "cut":
+        os.truncate(two, two.stat().st_size // 2)
+    elif wrong == "swapped":
+        first, second = one.read_bytes(), two.read_bytes()
+        one.write_bytes(second)
+        two.write_bytes(first)
+    elif wrong == "other content":
+        tiny.write_wheel(tmp_path / "wheels", "tinymodel-part1", {"part1": b"something else"})
+    else:
+        two.unlink()
+    with pytest.raises(AttnscopeError, match=r"not the file it should be|can't download tiny"):
         load("tiny")
     assert not place("tiny").exists()
     assert leftovers(entry) == []
 
 
+def test_a_wheel_with_another_checksum_is_refused_with_both(entry: Packed) -> None:
+    first = dataclasses.replace(entry.wheels[0], sha256="0" * 64)
+    with pytest.raises(AttnscopeError, match=rf"not the file it should be.*{entry.wheels[0].sha256}.*must be 000"):
+        builtin_folder(dataclasses.replace(entry, wheels=(first, *entry.wheels[1:])))
+    assert leftovers(entry) == []
+
+
+def test_parts_that_make_another_file_are_refused(entry: Packed) -> None:
+    first, one, two = entry.wheels
+    with pytest.raises(AttnscopeError, match=rf"not the file it should be \(tiny.gguf.*must be {entry.sha256}"):
+        builtin_folder(dataclasses.replace(entry, wheels=(first, two, one)))
+    assert leftovers(entry) == []
+
+
 def test_a_wheel_without_the_model_is_refused(entry: Packed) -> None:
+    wheel = dataclasses.replace(entry.wheels[1], files={"tinymodel_part0/other.gguf": "tiny.gguf"})
     with pytest.raises(AttnscopeError, match=r"doesn't hold its model.*other\.gguf"):
-        builtin_folder(dataclasses.replace(entry, member="tinymodel/other.gguf"))
+        builtin_folder(dataclasses.replace(entry, wheels=(wheel,)))
     assert leftovers(entry) == []
 
 
@@ -167,15 +216,16 @@ def test_the_default_model_is_prepared_once_and_then_only_read(monkeypatch: pyte
     assert (first.layers, first.heads, first.context) == (entry.layers, entry.heads, 8192)
     assert first.model.config.num_key_value_heads == entry.kv_heads
     assert first.tokenizer.chat_template
-    assert first.made_from == "SmolLM2-135M-Instruct.Q4_1.gguf"
-    monkeypatch.setattr(package, "fetch_gguf", lambda *_: pytest.fail("fetched again"))
+    assert first.made_from == "SmolLM2-135M-Instruct.Q4_1.gguf, Q4_1 expanded to float32"
+    monkeypatch.setattr(package, "fetch", lambda *_: pytest.fail("fetched again"))
     again = load("smollm2-135m-instruct")
     assert again.files == first.files
 
 
 def test_the_default_model_equals_its_gguf_bit_for_bit(tmp_path: Path) -> None:
     converted = load("smollm2-135m-instruct").model.state_dict()
-    gguf = fetch_gguf(BUILTINS["smollm2-135m-instruct"].packed, tmp_path)
+    packed = BUILTINS["smollm2-135m-instruct"].packed
+    gguf = fetch(packed, tmp_path) / packed.weights
     with libraries_silenced():
         direct = transformers.AutoModelForCausalLM.from_pretrained(
             gguf.parent, gguf_file=gguf.name, dtype=torch.float32

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 from transformers import LlamaConfig, PreTrainedTokenizerFast
 
-from attnscope.models.builtin import Packed
+from attnscope.models.builtin import Packed, Wheel
 
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 MERGE = ALPHABET[0], ALPHABET[1]
@@ -78,14 +79,17 @@ def save_adapter(folder: Path, config: Any = None, *, zero: bool = False, **lora
     return folder
 
 
-def write_gguf(path: Path) -> Path:
-    """A llama of two layers as GGUF, half precision."""
+def write_gguf(path: Path, *, chat: bool = True, layers: int = 2, tensors: bool = True, **flags: Any) -> Path:
+    """A llama of two layers as GGUF, half precision. flags: metadata of the tokenizer, such as add_bos_token=True.
+
+    layers: how many it claims to have. tensors: whether it holds any weights.
+    """
     config, numbers = llama_config(), np.random.default_rng(0)
     writer = GGUFWriter(path, "llama")
     writer.add_name("tiny")
     writer.add_context_length(128)
     writer.add_embedding_length(32)
-    writer.add_block_count(2)
+    writer.add_block_count(layers)
     writer.add_feed_forward_length(48)
     writer.add_head_count(4)
     writer.add_head_count_kv(2)
@@ -101,7 +105,10 @@ def write_gguf(path: Path) -> Path:
     writer.add_bos_token_id(0)
     writer.add_eos_token_id(1)
     writer.add_pad_token_id(1)
-    writer.add_chat_template("{% for m in messages %}{{ m['content'] }}{% endfor %}")
+    for name, flag in flags.items():
+        writer.add_bool(f"tokenizer.ggml.{name}", flag)
+    if chat:
+        writer.add_chat_template("{% for m in messages %}{{ m['content'] }}{% endfor %}")
     shapes: dict[str, tuple[int, ...]] = {
         "token_embd": (config.vocab_size, 32),
         "output": (config.vocab_size, 32),
@@ -117,7 +124,7 @@ def write_gguf(path: Path) -> Path:
         block |= {"ffn_gate": (48, 32), "ffn_up": (48, 32), "ffn_down": (32, 48)}
         block |= {"attn_norm": (32,), "ffn_norm": (32,)}
         shapes |= {f"blk.{layer}.{name}": shape for name, shape in block.items()}
-    for name, shape in shapes.items():
+    for name, shape in shapes.items() if tensors else ():
         kind = np.float32 if len(shape) == 1 else np.float16
         writer.add_tensor(f"{name}.weight", numbers.normal(0, 0.1, shape).astype(kind))
     writer.write_header_to_file()
@@ -127,22 +134,54 @@ def write_gguf(path: Path) -> Path:
     return path
 
 
-def write_wheel(folder: Path, gguf: Path) -> Packed:
-    """A wheel pip accepts with the GGUF inside, and the built-in entry for it."""
+def write_wheel(folder: Path, package: str, files: dict[str, bytes]) -> Wheel:
+    """A wheel pip accepts with these files inside, and how it is described; each keeps its name."""
     folder.mkdir(parents=True, exist_ok=True)
-    wheel = folder / "tinymodel-1.0-py3-none-any.whl"
+    stem = package.replace("-", "_")
     members = {
-        "tinymodel/tiny.gguf": gguf.read_bytes(),
-        "tinymodel-1.0.dist-info/METADATA": b"Metadata-Version: 2.1\nName: tinymodel\nVersion: 1.0\n",
-        "tinymodel-1.0.dist-info/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        **{f"{stem}/{name}": data for name, data in files.items()},
+        f"{stem}-1.0.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n".encode(),
+        f"{stem}-1.0.dist-info/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     record = "".join(
         f"{name},sha256={base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b'=').decode()},{len(data)}\n"
         for name, data in members.items()
     )
+    wheel = folder / f"{stem}-1.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         for name, data in members.items():
             archive.writestr(name, data)
-        archive.writestr("tinymodel-1.0.dist-info/RECORD", record + "tinymodel-1.0.dist-info/RECORD,,\n")
+        archive.writestr(f"{stem}-1.0.dist-info/RECORD", record + f"{stem}-1.0.dist-info/RECORD,,\n")
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    return Packed("tiny", "tinymodel", "1.0", digest, "tinymodel/tiny.gguf", "Apache-2.0", 2, 4, 2)
+    return Wheel(package, "1.0", digest, {f"{stem}/{name}": name for name in files})
+
+
+def pack_gguf(folder: Path, gguf: Path, parts: int = 1) -> Packed:
+    """The GGUF and its terms inside wheels, cut into parts, and the built-in entry for it."""
+    data = gguf.read_bytes()
+    cuts = [len(data) * number // parts for number in range(parts + 1)]
+    wheels = [write_wheel(folder, "tinymodel", {"TERMS.txt": b"Do as you like."})]
+    for number in range(parts):
+        name = f"tinymodel-part{number}"
+        wheel = write_wheel(folder, name, {f"part{number}": data[cuts[number] : cuts[number + 1]]})
+        wheels.append(replace(wheel, files=dict.fromkeys(wheel.files, "tiny.gguf")))
+    return Packed(
+        name="tiny",
+        title="Tiny",
+        wheels=tuple(wheels),
+        weights="tiny.gguf",
+        sha256=hashlib.sha256(data).hexdigest(),
+        licence="Tiny Terms",
+        terms="TERMS.txt",
+        layers=2,
+        heads=4,
+        kv_heads=2,
+    )
+
+
+def pack_folder(folder: Path, model: Path) -> Packed:
+    """A saved model's files and its card inside a wheel, and the built-in entry for it."""
+    files = {file.name: file.read_bytes() for file in model.iterdir()}
+    wheel = write_wheel(folder, "tinyfolder", {**files, "README.md": b"license: tiny"})
+    digest = hashlib.sha256(files["model.safetensors"]).hexdigest()
+    return Packed("tiny-folder", "Tiny", (wheel,), "model.safetensors", digest, "Tiny Terms", "README.md", 2, 4, 2)

@@ -40,8 +40,8 @@ def test_a_file_of_any_kind_gives_the_same_prompts(ending: str, tmp_path: Path) 
 
 def test_without_a_layout_every_field_is_a_segment_in_a_user_message() -> None:
     made = read_prompts(study(items=[{"a": "1", "b": "2"}]), Path())
-    assert made.layout.fields == ["a", "b"]
-    assert made.layout.chat
+    assert made.layouts.fields == ["a", "b"]
+    assert [made.layouts.chosen(has_template=each).key for each in (True, False)] == ["chat", "plain"]
 
 
 def test_a_count_takes_the_first() -> None:

@@ -222,6 +222,11 @@ class Run:
         found = self.manifest["models"][model].get("sample", {}).get("noise", {}).get("moved")
         return None if found is None or queries not in found else np.asarray(found[queries], dtype=np.float64)
 
+    def layout(self, model: str) -> str | None:
+        """How the model got its prompts: `chat` (its chat template) or `plain`; None in runs that don't say."""
+        layout: str | None = self.manifest["models"][model].get("layout")
+        return layout
+
     def depth(self, model: str) -> int:
         """How many layers the model has, measured or not."""
         known = self.manifest["models"][model]

@@ -39,7 +39,13 @@ def check(
     if as_json:
         parts = {"short": card.short, "long": card.long}
         made = {name: {key: each for key, each in vars(part).items() if key != "eager"} for name, part in parts.items()}
-        told = {"model": lens.name, "architecture": lens.loaded.architecture, **made, "cost": card.cost}
+        told = {
+            "model": lens.name,
+            "architecture": lens.loaded.architecture,
+            **made,
+            "input": vars(lens.input_check),
+            "cost": card.cost,
+        }
         print(json.dumps(told))  # noqa: T201
         return
     from attnscope.cli.terminal import show_card

@@ -69,6 +69,9 @@ def measure(
     )
     for name in reading.unmatched(rules):
         print(f"attnscope: warning: class '{name}' matches 0 of {len(reading.tokens)} tokens", file=sys.stderr)  # noqa: T201
+    warning = reading.evidence["input"]["warning"]
+    if warning:
+        print(f"attnscope: warning: the prompt may be wrong for {lens.name}: {warning}", file=sys.stderr)  # noqa: T201
     if picture is not None:
         from attnscope.figures.prompt import mass_by_layer, received_along_prompt
         from attnscope.figures.save import save

@@ -23,6 +23,7 @@ def models(
             "layers": builtin.packed.layers,
             "heads": builtin.packed.heads,
             "licence": builtin.packed.licence,
+            "quantization": builtin.packed.quantization,
             "adapter_on": builtin.packed.name if builtin.adapter else None,
             "folder": str(place(builtin.packed.name)),
             "cached": is_whole(place(builtin.packed.name), origin(builtin.packed)),

@@ -98,6 +98,8 @@ def _summarise(outcome: Outcome, made: Reported) -> None:
 
 
 def _tell_trouble(made: Reported) -> None:
+    for warning in made.warnings:
+        print(f"attnscope: warning: {warning}", file=sys.stderr)  # noqa: T201
     for name in made.empty:
         why = "its rule matches nothing there, or only what earlier classes claim"
         print(f"class {name}: no token that the queries see belongs to it; {why}")  # noqa: T201

@@ -120,10 +120,21 @@ def show_card(lens: Lens, card: Card) -> None:
     for kind in dict.fromkeys(card.long.masks.values()):
         layers = [str(layer) for layer, each in sorted(card.long.masks.items()) if each == kind]
         table.add_row(f"mask: {kind}", "", f"layers {layers[0]}-{layers[-1]}" if len(layers) > 2 else ", ".join(layers))
+    check = lens.input_check
+    for words, loss in ((f"with {check.bos}", check.with_bos), ("without BOS", check.without_bos)):
+        if loss is not None:
+            table.add_row(f"loss per token on a plain text, {escape(words)}", f"{loss:.2f}", "")
     for case, (ratio, least, most) in card.cost.items():
         words = "plain forward again: noise" if case == "plain, again" else f"cost of queries {case}"
         table.add_row(f"{words}, plain = 1", "", f"{ratio:.2f} ({least:.2f} to {most:.2f})")
     console.print(table)
+    if lens.loaded.made_from:
+        console.print(f"weights: {lens.loaded.made_from}", highlight=False, markup=False)
+    if lens.loaded.licence:
+        console.print(f"licence: {lens.loaded.licence}", highlight=False, markup=False)
+    if check.wants_bos is not None and check.wants_bos != check.added:
+        plain = [check.bos_id or 0] if check.added else []
+        console.print(f"warning, of a plain prompt: {check.warning(plain)}", highlight=False, markup=False)
 
 
 def _counts(calls: Any) -> str:
@@ -134,15 +145,19 @@ def show_models(rows: Sequence[Mapping[str, Any]], verified: Mapping[str, Sequen
     """Built-in names, where each is cached, and the architectures verified."""
     console = Console(soft_wrap=True)
     table = Table(title="built-in models", title_justify="left")
-    for column in ("name", "layers x heads", "licence", "cached"):
+    for column in ("name", "layers x heads", "weights", "licence", "cached"):
         table.add_column(column, overflow="fold")
     for row in rows:
         cached = row["folder"] if row["cached"] else "no (fetched when first used)"
-        table.add_row(row["name"], f"{row['layers']} x {row['heads']}", row["licence"], cached)
+        weights = f"{row['quantization']}, expanded to float32" if row["quantization"] else "float32"
+        table.add_row(row["name"], f"{row['layers']} x {row['heads']}", weights, row["licence"], cached)
     console.print(table)
     for row in rows:
         if row["adapter_on"]:
             console.print(f"{row['name']} is {row['adapter_on']} with an adapter that comes with attnscope.")
+    console.print(
+        "Quantized weights, expanded to float32, give the numbers of the quantized model, not exactly the original's."
+    )
     console.print(
         "Any other model: org/name on the Hub, a folder, or a .gguf file; --adapter puts a PEFT adapter on it."
     )

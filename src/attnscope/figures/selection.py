@@ -17,6 +17,7 @@ from attnscope.study.parts import COLOUR, DepthsPart, FigurePart, HeadPart, Pane
 
 # Neighbours differ in lightness, so that parts of a bar can be told apart in gray and by colour-blind readers.
 PALETTE = ("#b2182b", "#4393c3", "#c8c8c8", "#173f5f", "#fdb863", "#8073ac", "#a6dba0", "#7f3b08")
+LAYOUTS = {"chat": "in the chat template", "plain": "as plain text"}
 LINES = ("#1f77b4", "#ff7f0e", "#2ca02c", "#9467bd", "#8c564b", "#17becf")
 
 
@@ -42,7 +43,7 @@ def refuse_missing(run: Run, part: FigurePart) -> None:
         else:
             labels = part.difference
     if part.panels:
-        labels = list(dict.fromkeys(place.model for panel in part.panels for place in panel.places))
+        labels = _panel_models(part)
     for label in labels:
         for name in names:
             if not run.has(label, name):
@@ -53,6 +54,24 @@ def refuse_missing(run: Run, part: FigurePart) -> None:
                     allowed=f"of {label}: {', '.join(held)}",
                     todo="choose one of these, or wait if the run is still being measured",
                 )
+
+
+def _panel_models(part: FigurePart) -> list[str]:
+    return list(dict.fromkeys(place.model for panel in part.panels or () for place in panel.places))
+
+
+def layout_words(run: Run, part: FigurePart) -> str:
+    """How the models shown got their prompts, as a sentence with a space before it; empty if the run doesn't say."""
+    shown = _panel_models(part) or part.difference or models(run, part)
+    by_layout: dict[str, list[str]] = {}
+    for label in shown if set(shown) <= set(run.models) else models(run, part):
+        layout = run.layout(label)
+        if layout is not None:
+            by_layout.setdefault(LAYOUTS[layout], []).append(label)
+    if len(by_layout) == 1:
+        return f" Prompts {next(iter(by_layout))}."
+    told = [f"{words} for {sentences.listed(labels)}" for words, labels in by_layout.items()]
+    return f" Prompts {sentences.listed(told)}." if told else ""
 
 
 def models(run: Run, part: FigurePart) -> list[str]:

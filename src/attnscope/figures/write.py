@@ -20,7 +20,7 @@ from attnscope.errors import AttnscopeError
 from attnscope.figures.compose import Description
 from attnscope.figures.kind import Look, find_kind
 from attnscope.figures.save import SCALE
-from attnscope.figures.selection import present, refuse_missing
+from attnscope.figures.selection import layout_words, present, refuse_missing
 from attnscope.study.consistency import figure_problems
 from attnscope.study.parts import FigurePart
 
@@ -65,7 +65,8 @@ def make_figure(run: Run, part: FigurePart, room: int | None = None) -> Figure:
     """room: pixels across, of a screen that tells title and caption itself."""
     kind = find_kind(part.kind, f"figure {part.name}")
     table = kind.checked(kind.table(run, part), f"figure {part.name}")
-    look = replace(kind.look(run, part, table), room=room)
+    look = kind.look(run, part, table)
+    look = replace(look, room=room, caption=look.caption + layout_words(run, part))
     drawn, reading = kind.draw(table, look), kind.read(table, look)
     return Figure(part.name, part.kind, table, look, drawn, reading, kind.marks(table, look))
 

@@ -23,6 +23,7 @@ from attnscope.models.narration import step
 from attnscope.places import cache_folder
 
 MARKER = "attnscope.json"
+CONVERSION = "float32 safetensors 2"  # raise the number when converted models must be converted again
 
 
 def place(name: str) -> Path:

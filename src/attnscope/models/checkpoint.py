@@ -84,9 +84,9 @@ def read_model(
     *,
     dtype: str,
     device: torch.device,
-    device_map: str | dict[str, Any] | None,
-    trust_remote_code: bool,
-    allow_pickle: bool,
+    device_map: str | dict[str, Any] | None = None,
+    trust_remote_code: bool = False,
+    allow_pickle: bool = False,
 ) -> PreTrainedModel:
     """The model in evaluation mode; refuses one with weights that the checkpoint doesn't hold."""
     options: dict[str, Any] = {"dtype": getattr(torch, dtype), "output_loading_info": True, **_gguf(path)}

@@ -17,10 +17,11 @@ from attnscope.models.architecture import Architecture, describe
 from attnscope.models.builtin import BUILTINS
 from attnscope.models.cache import recorded_hashes, sha256
 from attnscope.models.checkpoint import read_config, read_model, read_tokenizer
+from attnscope.models.gguf import converted_from, gguf_folder
 from attnscope.models.memory import free_memory, refuse_if_too_large, shortage_explained
 from attnscope.models.package import builtin_folder
 from attnscope.models.sources import Source, find_source
-from attnscope.models.weights import Weights, folder_weights, gguf_weights
+from attnscope.models.weights import Weights, folder_weights
 from attnscope.models.wording import Wording
 
 _DESCRIPTIONS = (".json", ".jinja", ".py", ".model", ".txt")
@@ -70,7 +71,9 @@ class Loaded:
     device: str
     files: tuple[Path, ...]
     made_from: str | None
-    """The quantized file that the weights were made from, if they were."""
+    """The GGUF file that the weights were converted from, and its number format; None for other models."""
+    licence: str | None
+    """As a built-in's entry or a GGUF file states it; None if nothing does."""
 
     @property
     def tokenizer(self) -> Any:
@@ -101,8 +104,6 @@ def look_up(
     source, named_adapter = _base_and_adapter(find_source(name, revision), adapter)
     path = _on_this_machine(source, code=trust_remote_code)
     with shortage_explained(name):
-        if path.is_file():
-            gguf_weights(path)  # a damaged file is told here, before a library stumbles over it
         config = read_config(path, trust_remote_code=trust_remote_code)
         facts = describe(config, name)
         wording = Wording(read_tokenizer(path, trust_remote_code=trust_remote_code), name)
@@ -141,10 +142,9 @@ def load(
     source, path, config, facts = found.source, found.path, found.config, found.facts
     target, adapter_folder = found.device, found.adapter_folder
     with shortage_explained(name):
-        weights = gguf_weights(path) if path.is_file() else None
         if source.kind == "hub":
             hub.fetch_weights(source.name, path, allow_pickle=allow_pickle)
-        weights = weights or folder_weights(path, allow_pickle=allow_pickle)
+        weights = folder_weights(path, allow_pickle=allow_pickle)
         chosen = dtype or _default_dtype(config, weights, target)
         if device_map is None:
             refuse_if_too_large(name, _bytes(config, weights, chosen), target, chosen)
@@ -177,6 +177,7 @@ def load(
         device=str(model.device),
         files=files,
         made_from=_made_from(source, path),
+        licence=_licence(source, path),
     )
 
 
@@ -223,9 +224,18 @@ def _is_adapter(source: Source) -> bool:
 
 
 def _made_from(source: Source, path: Path) -> str | None:
+    header = converted_from(path)
+    if header is None:
+        return None
+    file = BUILTINS[source.name].packed.weights if source.kind == "builtin" else Path(source.name).name
+    return f"{file}, {header.quantization or 'number format not stated'} expanded to float32"
+
+
+def _licence(source: Source, path: Path) -> str | None:
     if source.kind == "builtin":
-        return BUILTINS[source.name].packed.member.rpartition("/")[2]
-    return path.name if path.is_file() else None
+        return BUILTINS[source.name].packed.licence
+    header = converted_from(path)
+    return header.licence if header else None
 
 
 def _on_this_machine(source: Source, *, code: bool) -> Path:
@@ -235,7 +245,7 @@ def _on_this_machine(source: Source, *, code: bool) -> Path:
         return hub.fetch_description(source.name, source.revision, code=code)
     if source.path is None:
         raise ValueError(f"a {source.kind} has a path")
-    return source.path
+    return gguf_folder(source.path) if source.kind == "gguf" else source.path
 
 
 def _device(device: str | None, device_map: str | dict[str, Any] | None) -> torch.device:
@@ -273,8 +283,6 @@ def _default_dtype(config: Any, weights: Weights, device: torch.device) -> str:
 
 
 def _bytes(config: Any, weights: Weights, dtype: str) -> int:
-    if getattr(config, "quantization_config", None) is not None and weights.files[0].suffix != ".gguf":
+    if getattr(config, "quantization_config", None) is not None:
         return weights.stored_bytes
-    wanted = weights.values * getattr(torch, dtype).itemsize
-    # A GGUF is dequantized as a whole to float32 before it is cast.
-    return int(wanted + weights.values * 4 if weights.files[0].suffix == ".gguf" and dtype != "float32" else wanted)
+    return int(weights.values * getattr(torch, dtype).itemsize)

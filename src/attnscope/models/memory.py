@@ -27,9 +27,7 @@ def refuse_if_too_large(name: str, needed: int, device: torch.device, dtype: str
     """Stop before loading what can't fit."""
     free = free_memory(device)
     if needed > free:
-        raise not_enough_memory(
-            name, f"{dtype} on {device}: its weights need {_size(needed)} and {_size(free)} is free"
-        )
+        raise not_enough_memory(name, f"{dtype} on {device}: its weights need {size(needed)} and {size(free)} is free")
 
 
 def not_enough_memory(name: str, numbers: str) -> AttnscopeError:
@@ -63,7 +61,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     return any(phrase in said for phrase in ("can't allocate memory", "cannot allocate memory", "out of memory"))
 
 
-def _size(count: int) -> str:
+def size(count: int) -> str:
+    """A number of bytes in words."""
     return f"{count / 1024**3:.1f} GiB" if count >= 1024**3 else f"{count / 1024**2:.2f} MiB"
 
 

@@ -34,6 +34,11 @@ def step(text: str) -> Iterator[None]:
             timer.cancel()
 
 
+def say(text: str) -> None:
+    """One line on standard error that stays."""
+    Console(file=sys.stderr).print(text, highlight=False, markup=False, soft_wrap=True)
+
+
 @contextmanager
 def libraries_silenced() -> Iterator[None]:
     """No progress bars, warnings or log lines from transformers and the Hub client; put back afterwards."""

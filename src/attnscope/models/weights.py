@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import struct
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from attnscope.errors import AttnscopeError
 
@@ -78,38 +76,6 @@ def shards(index: Path) -> list[str]:
         ) from error
 
 
-def gguf_weights(path: Path) -> Weights:
-    """The weights of a GGUF file, checked to be whole."""
-    from gguf import GGUFReader
-
-    class Measured(GGUFReader):
-        """Sees where the last tensor should end before any is touched."""
-
-        def _build_tensors(self, start_offs: int, fields: list[Any]) -> None:
-            from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
-
-            ends = [0]
-            for field in fields:
-                _, _, _, dims, kind, offset = field.parts
-                block, bytes_of_block = GGML_QUANT_SIZES[GGMLQuantizationType(kind[0])]
-                values = 1
-                for size in dims:
-                    values *= int(size)
-                ends.append(start_offs + int(offset[0]) + values * bytes_of_block // block)
-            missing = max(ends) - path.stat().st_size
-            if missing > 0:
-                raise _broken(path, f"it is {missing:,} bytes short of {max(ends):,}")
-            super()._build_tensors(start_offs, fields)
-
-    try:
-        reader = Measured(path)
-    except (ValueError, IndexError, KeyError, OverflowError, OSError, struct.error) as error:
-        size = path.stat().st_size
-        raise _broken(path, f"its header ends or breaks within its {size:,} bytes ({error})") from error
-    values = sum(int(tensor.n_elements) for tensor in reader.tensors)
-    return Weights((path,), values, stored_bytes=path.stat().st_size, dtype="float32")
-
-
 def _safetensors(files: tuple[Path, ...]) -> Weights:
     stored: Counter[str] = Counter()
     for file in files:
@@ -136,7 +102,7 @@ def safetensors_header(path: Path) -> list[tuple[str, int]]:
             todo="download the model again",
         ) from error
     except SafetensorError as error:
-        raise _broken(path, _shortfall(path) or str(error)) from error
+        raise broken(path, _shortfall(path) or str(error)) from error
 
 
 def _shortfall(path: Path) -> str | None:
@@ -162,7 +128,8 @@ def _product(sizes: list[int]) -> int:
     return values
 
 
-def _broken(path: Path, how: str) -> AttnscopeError:
+def broken(path: Path, how: str) -> AttnscopeError:
+    """The error for a weight file that isn't whole."""
     return AttnscopeError(
         "a weight file is cut short or damaged", where=str(path), allowed=how, todo="download or copy it again"
     )

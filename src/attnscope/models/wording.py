@@ -23,14 +23,19 @@ class Wording:
         self.tokenizer = tokenizer
         self.name = name
 
+    @property
+    def has_template(self) -> bool:
+        """Whether it can render messages."""
+        return bool(self.tokenizer.chat_template)
+
     def render(self, messages: Sequence[Mapping[str, str]]) -> str:
         """Messages in the model's chat template, up to where the model would answer."""
-        if not self.tokenizer.chat_template:
+        if not self.has_template:
             raise AttnscopeError(
                 f"{self.name} has no chat template",
                 where="chat",
                 allowed="models whose tokenizer has one",
-                todo="measure the text as it is: leave --chat out, or lay a study's prompts out plain",
+                todo="measure the text as it is: leave --chat out, or give a study's prompts a plain layout too",
             )
         try:
             return str(self.tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True))
@@ -90,8 +95,9 @@ class Wording:
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
-        """The model's own marks. The token for unknown text is not one of them: it stands for characters."""
-        return frozenset(self.tokenizer.all_special_ids) - {self.tokenizer.unk_token_id}
+        """The model's special tokens. The one for unknown text is not among them: it stands for characters."""
+        added = {number for number, token in self.tokenizer.added_tokens_decoder.items() if token.special}
+        return frozenset({*self.tokenizer.all_special_ids, *added} - {self.tokenizer.unk_token_id})
 
     @cached_property
     def words(self) -> list[str]:

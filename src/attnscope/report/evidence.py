@@ -12,6 +12,8 @@ import polars as pl
 
 from attnscope.analysis.run import Run
 from attnscope.figures import sentences
+from attnscope.figures.selection import LAYOUTS
+from attnscope.meter.input import InputCheck
 
 MOST_REASONS = 5
 
@@ -36,6 +38,11 @@ def _of_model(run: Run, label: str) -> Iterator[str]:
         f"{known['architecture']} from {known['spec']['source']}{f' with adapter {adapter}' if adapter else ''}, in "
         f"{known['dtype']} on {known['device']}, read through {proof['way']}."
     )
+    if proof.get("weights_made_from"):
+        yield f"Its weights are those of {proof['weights_made_from']}."
+    if proof.get("licence"):
+        yield f"Licence: {proof['licence']}."
+    yield from _input(run, label, proof)
     yield (
         f"Against eager attention, on a text of {proof['tokens']} tokens made for the check, no share differs "
         f"by more than {proof['difference']:.1e}."
@@ -54,6 +61,48 @@ def _of_model(run: Run, label: str) -> Iterator[str]:
     for file in known["files"]:
         if file["weights"]:
             yield f"Weights: {file['path'].rsplit('/', 1)[-1]}, SHA-256 {file['sha256']}."
+
+
+def _input(run: Run, label: str, proof: dict[str, Any]) -> Iterator[str]:
+    """Whether the prompts begin as the model expects."""
+    if "input" not in proof:
+        return
+    check = InputCheck(**proof["input"])
+    layout = LAYOUTS.get(run.layout(label) or "")
+    if layout:
+        yield f"Prompts {layout}."
+    if check.reason:
+        yield f"No loss on a plain text: {check.reason}."
+    elif check.with_bos is None:
+        yield f"Loss on a plain text of {check.tokens} tokens: {check.without_bos:.2f} per token. It has no BOS token."
+    else:
+        yield (
+            f"Loss on a plain text of {check.tokens} tokens: {check.with_bos:.2f} per token with {check.bos} before "
+            f"it, {check.without_bos:.2f} without. The tokenizer "
+            f"{'adds it to' if check.added else 'does not add it to'} plain text."
+        )
+    first = beginnings(run, label)
+    if check.bos is not None:
+        count = sum(ids[0] == check.bos_id for ids in first)
+        yield f"{count} of {sentences.counted(len(first), 'prompt')} begin with {check.bos}."
+    yield from (f"WARNING: {warning}" for warning in input_warnings(run, label))
+
+
+def input_warnings(run: Run, label: str) -> list[str]:
+    """What is wrong with how a model's prompts begin, and with how many of them."""
+    data = run.manifest["models"][label]["evidence"].get("input")
+    if data is None:
+        return []
+    check, first = InputCheck(**data), beginnings(run, label)
+    found = Counter(warning for ids in first if (warning := check.warning(ids)))
+    return [f"{count} of {len(first)} prompts for {label} may be wrong: {warning}." for warning, count in found.items()]
+
+
+def beginnings(run: Run, label: str) -> list[tuple[int, ...]]:
+    """The first two token ids of each of a model's prompts, under every condition."""
+    tokens = run.table("tokens").filter((pl.col("model") == label) & (pl.col("position") < 2))
+    ids = tokens.sort("position").group_by("condition", "prompt").agg(pl.col("token_id")).collect()["token_id"]
+    return [tuple(each) for each in ids.to_list()]
 
 
 def _rounding(noise: dict[str, Any]) -> Iterator[str]:

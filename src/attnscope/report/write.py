@@ -14,7 +14,7 @@ from attnscope.errors import AttnscopeError
 from attnscope.figures.selection import present
 from attnscope.figures.write import FILES, Figure, make_figure, write_figure
 from attnscope.report.comparisons import write_comparisons
-from attnscope.report.evidence import evidence_card
+from attnscope.report.evidence import evidence_card, input_warnings
 from attnscope.report.page import mark_of, write_page
 
 
@@ -28,6 +28,8 @@ class Reported:
     """Figures that can't be drawn, and why: the others are."""
     empty: list[str]
     """Classes that no token belongs to."""
+    warnings: list[str]
+    """Prompts that may not be the input a model was trained on."""
 
 
 def is_reported(path: Path) -> bool:
@@ -71,7 +73,8 @@ def _report(run: Run) -> Reported:
         write_comparisons(found, run.path / "comparisons")
     again = run.manifest.get("command") or f"attnscope run {run.path / 'study.yaml'} --out {run.path}"
     page = write_page(run, figures, undrawn, found, evidence, again)
-    return Reported(page, figures, undrawn, empty_classes(run))
+    warnings = [warning for model in run.models for warning in input_warnings(run, model)]
+    return Reported(page, figures, undrawn, empty_classes(run), warnings)
 
 
 def _look_ahead(run: Run) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnscope.models.load import Description
-from attnscope.models.weights import folder_weights, gguf_weights
+from attnscope.models.weights import folder_weights
 from attnscope.runs.cells import Cell, CellMaker, Dropped
 from attnscope.runs.fit import chosen_layers, fitting_models
 from attnscope.runs.order import Order
@@ -74,7 +74,7 @@ def estimated_seconds(audit: Audit, speed: float) -> float | None:
     path, config = audit.found.path, audit.found.config.get_text_config()
     if audit.found.source.kind == "hub":
         return None
-    weights = gguf_weights(path) if path.is_file() else folder_weights(path, allow_pickle=True)
+    weights = folder_weights(path, allow_pickle=True)
     table = int(getattr(config, "vocab_size", 0)) * int(getattr(config, "hidden_size", 0))  # looked up, not multiplied
     tokens = sum(len(cell.tokens) for cell in audit.cells)
     return OVERHEAD * (weights.values - table) * tokens / speed

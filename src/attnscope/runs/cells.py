@@ -63,6 +63,7 @@ class CellMaker:
     def __init__(self, study: Study, prompts: PromptList, part: ModelPart, wording: Wording, context: int | None):
         self.study, self.prompts, self.part = study, prompts, part
         self.wording, self.context = wording, context
+        self.layout = prompts.layouts.chosen(has_template=wording.has_template)
         self._inserted: dict[tuple[str, int], int] = {}
 
     def make(self) -> tuple[list[Cell], list[Dropped]]:
@@ -148,7 +149,7 @@ class CellMaker:
 
     def _text(self, prompt: Prompt, condition: ConditionPart | None, inserted: str) -> Text:
         lines = []
-        for role, pieces in self.prompts.layout.pieces(prompt.fields):
+        for role, pieces in self.layout.pieces(prompt.fields):
             placed: list[Piece] = []
             for piece in pieces:
                 if condition is not None and piece.segment == condition.before:
@@ -167,7 +168,7 @@ class CellMaker:
         return self.wording.render([{"role": role, "content": content} for role, content in messages])
 
     def _tokens(self, text: Text) -> list[Token]:
-        return self.wording.tokenize(text.text, chat=self.prompts.layout.chat)
+        return self.wording.tokenize(text.text, chat=self.layout.chat)
 
     def _insertion(self, condition: ConditionPart, source: Source, prompt: Prompt) -> str:
         ground = Ground(prompt.fields, _Words(self.wording))

@@ -171,8 +171,8 @@ class _Performance:
         if missing:
             lens = lens or self._lens(part, known)
             self.watch.begin(part.label, sum(missing.values()))
-            self.models[part.label] = known | {"layers": list(shape.layers), "heads": list(shape.heads)}
             maker = model.maker
+            self.models[part.label] = _entry(known, shape, maker)
 
             def tick(tokens: int) -> None:
                 self.watch.advance(tokens)
@@ -195,7 +195,7 @@ class _Performance:
             self.watch.begin(f"{part.label}: a second look", 1)
             answered = [(self._answered(model.maker, cell, key), key) for cell, key in sample]
             known["sample"] = look_again(lens or self._lens(part, known), answered, self.folder, shape)
-        self.models[part.label] = known | {"layers": list(shape.layers), "heads": list(shape.heads)}
+        self.models[part.label] = _entry(known, shape, model.maker)
         for (cell, key), reason in zip(work.cells, reasons, strict=True):
             if reason is None:
                 self.finished.append((self._answered(model.maker, cell, key), key, shape))
@@ -336,6 +336,11 @@ def _facts(part: ModelPart, found: Description, lens: Lens) -> dict[str, Any]:
         "depth": found.facts.layers,
         "heads_by_layer": {str(layer): count for layer, count in lens.parity.heads.items()},
     }
+
+
+def _entry(known: Mapping[str, Any], shape: Shape, maker: CellMaker) -> dict[str, Any]:
+    """What the manifest says of a model: facts about it, what of it is measured, and how it gets its prompts."""
+    return {**known, "layers": list(shape.layers), "heads": list(shape.heads), "layout": maker.layout.key}
 
 
 def _file(path: Path, digest: str, *, weights: bool) -> dict[str, Any]:

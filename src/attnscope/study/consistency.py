@@ -8,7 +8,7 @@ from typing import Any
 
 from attnscope.errors import near
 from attnscope.study.classes import OTHER
-from attnscope.study.layout import Layout
+from attnscope.study.layout import Layout, Layouts
 from attnscope.study.measures import ENTROPY, KEPT, MEASURES, MOVED, OF_INSERTIONS
 from attnscope.study.parts import FigurePart, PromptsPart, Study
 from attnscope.study.patterns import PATTERNS
@@ -26,15 +26,15 @@ class Problem:
     allowed: str
 
 
-def layout_of(prompts: PromptsPart) -> Layout | None:
-    """The layout a study gives; None for that of its bundled set, or of its fields one after the other."""
-    if prompts.plain is not None:
-        return Layout(((None, prompts.plain),))
-    if isinstance(prompts.chat, str):
-        return Layout((("user", prompts.chat),))
-    if prompts.chat is not None:
-        return Layout(tuple((str(role), line) for role, line in prompts.chat.items()))
-    return None
+def layouts_of(prompts: PromptsPart) -> Layouts | None:
+    """The layouts a study gives; None for those of its bundled set, or of its fields one after the other."""
+    if prompts.chat is None and prompts.plain is None:
+        return None
+    lines = {"user": prompts.chat} if isinstance(prompts.chat, str) else prompts.chat or {}
+    return Layouts(
+        chat=Layout(tuple((str(role), line) for role, line in lines.items())) if lines else None,
+        plain=Layout(((None, prompts.plain),)) if prompts.plain is not None else None,
+    )
 
 
 def problems(study: Study) -> Iterator[Problem]:
@@ -44,17 +44,18 @@ def problems(study: Study) -> Iterator[Problem]:
     yield from _of_prompts(study)
     yield from _of_conditions(study)
     yield from _of_classes(study)
-    layout = layout_of(study.prompts)
-    if layout is not None and study.prompts.items is not None:  # else the prompts are to be read first
-        yield from segment_problems(study, layout)
+    layouts = layouts_of(study.prompts)
+    if layouts is not None and study.prompts.items is not None:  # else the prompts are to be read first
+        yield from segment_problems(study, layouts)
     for number, figure in enumerate(study.figures):
         yield from figure_problems(study, figure, number)
 
 
-def segment_problems(study: Study, layout: Layout) -> Iterator[Problem]:
-    """Segments that are named but not there; layout: the prompts' own, which a set or a file may give."""
-    yield from _of_places(study, layout)
-    yield from _of_segments(study, layout.fields)
+def segment_problems(study: Study, layouts: Layouts) -> Iterator[Problem]:
+    """Segments that are named but not there; layouts: the prompts' own, which a set or a file may give."""
+    for layout in layouts.every:
+        yield from _of_places(study, layout)
+        yield from _of_segments(study, layout)
 
 
 def _doubles(places: Sequence[tuple[str | int, ...]], parts: Sequence[Any], key: str) -> Iterator[Problem]:
@@ -83,22 +84,19 @@ def _of_classes(study: Study) -> Iterator[Problem]:
 
 
 def _of_prompts(study: Study) -> Iterator[Problem]:
-    layout = layout_of(study.prompts)
-    if layout is None:
-        return
-    for field in layout.fields:
-        if field in RESERVED:
-            key = "chat" if layout.chat else "plain"
-            yield Problem(("prompts", key), f"'{field}' can't be a field", "any name but " + ", ".join(RESERVED))
-    if study.prompts.items is not None:
-        columns = [*study.prompts.fields, *dict.fromkeys(key for item in study.prompts.items for key in item)]
+    layouts = layouts_of(study.prompts)
+    for layout in layouts.every if layouts else ():
+        at = ("prompts", layout.key)
         for field in layout.fields:
-            if field not in columns:
-                key = "chat" if layout.chat else "plain"
-                yield Problem(("prompts", key), f"the prompts have no field '{field}'", near(field, columns))
-    if not layout.fields:
-        key = "chat" if layout.chat else "plain"
-        yield Problem(("prompts", key), "the layout has no {field}, so all prompts would be the same", "at least one")
+            if field in RESERVED:
+                yield Problem(at, f"'{field}' can't be a field", "any name but " + ", ".join(RESERVED))
+        if study.prompts.items is not None:
+            columns = [*study.prompts.fields, *dict.fromkeys(key for item in study.prompts.items for key in item)]
+            for field in layout.fields:
+                if field not in columns:
+                    yield Problem(at, f"the prompts have no field '{field}'", near(field, columns))
+        if not layout.fields:
+            yield Problem(at, "the layout has no {field}, so all prompts would be the same", "at least one")
 
 
 def _of_conditions(study: Study) -> Iterator[Problem]:
@@ -120,22 +118,31 @@ def _of_places(study: Study, layout: Layout) -> Iterator[Problem]:
         for key in ("before", "after"):
             segment = getattr(part, key)
             if segment is not None and segment not in known:
-                yield Problem(("conditions", number, key), f"no segment is named '{segment}'", near(segment, known))
+                yield Problem(
+                    ("conditions", number, key), f"{_no_segment(study, layout)} '{segment}'", near(segment, known)
+                )
             elif segment is not None and layout.times(segment) > 1:
-                what = f"segment '{segment}' is in the layout {layout.times(segment)} times"
+                what = f"segment '{segment}' is in the {layout.key} layout {layout.times(segment)} times"
                 yield Problem(("conditions", number, key), what, "a segment that is there once")
         if part.insert is not None and part.insert.segment is not None and part.insert.segment not in known:
-            what = f"no segment is named '{part.insert.segment}'"
+            what = f"{_no_segment(study, layout)} '{part.insert.segment}'"
             yield Problem(("conditions", number, "insert"), what, near(part.insert.segment, known))
 
 
-def _of_segments(study: Study, known: Sequence[str]) -> Iterator[Problem]:
+def _no_segment(study: Study, layout: Layout) -> str:
+    both = study.prompts.chat is not None and study.prompts.plain is not None
+    return f"the {layout.key} layout has no segment" if both else "no segment is named"
+
+
+def _of_segments(study: Study, layout: Layout) -> Iterator[Problem]:
+    known = layout.fields
     every = [*known, TEMPLATE, INSERTED, *([ANSWER] if study.prompts.answer else [])]
     for name, part in study.classes.items():
         for key in ("segment", "within"):
             segment = getattr(part, key)
             if segment is not None and segment not in every:
-                yield Problem(("classes", name, key), f"no segment is named '{segment}'", near(segment, every))
+                what = f"{_no_segment(study, layout)} '{segment}'"
+                yield Problem(("classes", name, key), what, near(segment, every))
     groups = ["last", "all", *known, *([ANSWER] if study.prompts.answer else [])]
     for number, group in enumerate(study.measure.queries):
         if group in study.measure.queries[:number]:

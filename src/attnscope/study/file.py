@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from attnscope.errors import AttnscopeError, near
 from attnscope.study.consistency import Problem, problems, segment_problems
-from attnscope.study.layout import Layout
+from attnscope.study.layout import Layouts
 from attnscope.study.parts import COLOUR, LINE, Study
 
 _PATTERNS = {COLOUR: "a colour such as '#ff7f0e'", LINE: "text on one line"}
@@ -65,9 +65,9 @@ def parse_study(text: str, where: str) -> Study:
     return study
 
 
-def refuse_unknown_segments(study: Study, layout: Layout, path: Path) -> None:
+def refuse_unknown_segments(study: Study, layouts: Layouts, path: Path) -> None:
     """What can only be told once the prompts are read: segments that they have not."""
-    for problem in segment_problems(study, layout):
+    for problem in segment_problems(study, layouts):
         raise _located(problem, _composed(path.read_text(encoding="utf-8"), str(path)), str(path))
 
 

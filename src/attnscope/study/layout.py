@@ -42,9 +42,40 @@ class Layout:
     def chat(self) -> bool:
         return any(role is not None for role, _ in self.lines)
 
+    @property
+    def key(self) -> str:
+        """The study file's word for it."""
+        return "chat" if self.chat else "plain"
+
     def pieces(self, fields: Mapping[str, str]) -> list[tuple[str | None, list[Piece]]]:
         """Each line's pieces, with the fields' text in their places."""
         return [(role, _fill(line, fields)) for role, line in self.lines]
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """How prompts are laid out: for models with a chat template, and for the others. At least one is given."""
+
+    chat: Layout | None = None
+    plain: Layout | None = None
+
+    @property
+    def every(self) -> list[Layout]:
+        """Those that are given."""
+        return [layout for layout in (self.chat, self.plain) if layout is not None]
+
+    @property
+    def fields(self) -> list[str]:
+        """The fields of all of them, in order."""
+        return list(dict.fromkeys(field for layout in self.every for field in layout.fields))
+
+    def chosen(self, *, has_template: bool) -> Layout:
+        """The one for a model. Where only one is given it is used for every model."""
+        first, second = (self.chat, self.plain) if has_template else (self.plain, self.chat)
+        layout = first or second
+        if layout is None:
+            raise ValueError("a study has a layout")
+        return layout
 
 
 def lay_out(

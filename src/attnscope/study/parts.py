@@ -81,7 +81,10 @@ class AnswerPart(Part):
 
 
 class PromptsPart(Part):
-    """Where prompts come from, and how they are put before a model. One of items, file and set; one of chat, plain."""
+    """Where prompts come from, and how they are put before a model. One of items, file and set.
+
+    With both chat and plain, models that have a chat template get chat and the others plain.
+    """
 
     items: list[dict[str, Any]] | None = Field(None, description="The prompts themselves, each a mapping of fields.")
     file: str | None = Field(None, description="A .jsonl, .csv or .parquet file, one prompt a row; from the study's.")
@@ -94,9 +97,14 @@ class PromptsPart(Part):
         default_factory=dict, description="Segments made of the prompts' columns: {segment: column}."
     )
     chat: str | dict[Literal["system", "user", "assistant"], str] | None = Field(
-        None, description="Messages for the model's chat template; a single line is the user's. {field} is a segment."
+        None,
+        description="Messages for the model's chat template; a single line is the user's. {field} is a segment.",
     )
-    plain: str | None = Field(None, description="The text itself, without a chat template. {field} is a segment.")
+    plain: str | None = Field(
+        None,
+        description="The text itself, for models without a chat template, or for all if chat is not given. {field} is "
+        "a segment.",
+    )
     answer: AnswerPart | None = Field(None, description="The answer that follows the prompt.")
 
     @model_validator(mode="after")
@@ -104,8 +112,6 @@ class PromptsPart(Part):
         given = [name for name in ("items", "file", "set") if getattr(self, name) is not None]
         if len(given) != 1:
             raise PydanticCustomError("one_of", "prompts come from one of items, file and set")
-        if self.chat is not None and self.plain is not None:
-            raise PydanticCustomError("one_of", "prompts are laid out by chat or plain, not both")
         if self.items is not None and not self.items:
             raise PydanticCustomError("empty", "there are no prompts in items")
         return self

@@ -12,8 +12,8 @@ from typing import Any
 import polars as pl
 
 from attnscope.errors import AttnscopeError, near
-from attnscope.study.consistency import RESERVED, layout_of
-from attnscope.study.layout import Layout
+from attnscope.study.consistency import RESERVED, layouts_of
+from attnscope.study.layout import Layout, Layouts
 from attnscope.study.parts import PromptsPart, Study
 from attnscope.study.sets import prompt_sets
 
@@ -31,10 +31,10 @@ class Prompt:
 
 @dataclass(frozen=True)
 class PromptList:
-    """Every prompt of a study and the layout they share."""
+    """Every prompt of a study and how they are laid out."""
 
     prompts: tuple[Prompt, ...]
-    layout: Layout
+    layouts: Layouts
     digest_of: str
     """What they were made from, in words."""
 
@@ -42,14 +42,14 @@ class PromptList:
 def read_prompts(study: Study, folder: Path) -> PromptList:
     """folder: where the study file is; a prompts' file is looked for from there."""
     part = study.prompts
-    layout = layout_of(part)
+    layouts = layouts_of(part)
     if part.set is not None:
         known = prompt_sets()
         if part.set not in known:
             raise _wrong("there is no such set of prompts", f"prompts.set: {part.set}", near(part.set, known))
         chosen = known[part.set]
         rows = chosen.make(part.count or GENERATED, study.seed if part.seed is None else part.seed, part.options)
-        layout = layout or chosen.layout
+        layouts = layouts or chosen.layouts
         told = f"set {part.set}"
     elif part.file is not None:
         rows, told = _from_file(folder / part.file, part.file), f"file {part.file}"
@@ -57,25 +57,26 @@ def read_prompts(study: Study, folder: Path) -> PromptList:
         rows, told = list(part.items or ()), "the study's own items"
     rows = rows[: part.count]
     columns = list(dict.fromkeys(key for row in rows for key in row))
-    if layout is None:
-        layout = _default_layout(part, columns)
-    made = tuple(_prompt(number, row, part, layout) for number, row in enumerate(rows))
+    if layouts is None:
+        layouts = _default_layouts(part, columns)
+    made = tuple(_prompt(number, row, part, layouts) for number, row in enumerate(rows))
     for name, count in Counter(prompt.name for prompt in made).items():
         if count > 1:
             raise _wrong(f"{count} prompts are named '{name}'", f"prompts.id: {part.id}", "a name of its own for each")
-    return PromptList(made, layout, f"{told}, {len(rows)}")
+    return PromptList(made, layouts, f"{told}, {len(rows)}")
 
 
-def _default_layout(part: PromptsPart, columns: Sequence[str]) -> Layout:
+def _default_layouts(part: PromptsPart, columns: Sequence[str]) -> Layouts:
     """All segments the study names, or all columns but the prompt's name and the answer, in order."""
     skipped = {part.id, part.answer.field if part.answer else None}
     fields = list(part.fields) or [column for column in columns if column not in skipped]
-    return Layout((("user", "\n\n".join(f"{{{field}}}" for field in fields)),))
+    line = "\n\n".join(f"{{{field}}}" for field in fields)
+    return Layouts(chat=Layout((("user", line),)), plain=Layout(((None, line),)))
 
 
-def _prompt(number: int, row: Mapping[str, Any], part: PromptsPart, layout: Layout) -> Prompt:
+def _prompt(number: int, row: Mapping[str, Any], part: PromptsPart, layouts: Layouts) -> Prompt:
     columns = {field: field for field in row} | dict(part.fields)
-    wanted = [*layout.fields, *([part.answer.field] if part.answer and part.answer.field else [])]
+    wanted = [*layouts.fields, *([part.answer.field] if part.answer and part.answer.field else [])]
     fields = {}
     for field in wanted:
         column = columns.get(field, field)
@@ -90,7 +91,7 @@ def _prompt(number: int, row: Mapping[str, Any], part: PromptsPart, layout: Layo
         except UnicodeEncodeError as error:
             what = f"'{column}' of prompt {number} holds half a character: {error.reason}"
             raise _wrong(what, f"prompts, field {field}", "text that UTF-8 can write") from None
-        if field in RESERVED and field in layout.fields:
+        if field in RESERVED and field in layouts.fields:
             raise _wrong(f"'{field}' can't be a segment's name", "prompts", f"any name but {', '.join(RESERVED)}")
     if part.id is not None and part.id not in row:
         raise _wrong(f"prompt {number} has no '{part.id}'", "prompts.id", near(part.id, row))

@@ -8,16 +8,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from attnscope.study.layout import Layout
+from attnscope.study.layout import Layouts
 
 
 @dataclass(frozen=True)
 class PromptSet:
-    """make(count, seed, options) -> rows of fields; layout: how they are put before a model by default."""
+    """make(count, seed, options) -> rows of fields; layouts: how they are put before a model by default."""
 
     name: str
     about: str
-    layout: Layout
+    layouts: Layouts
     make: Callable[[int, int, Mapping[str, Any]], list[dict[str, Any]]]
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnscope.errors import AttnscopeError, near
-from attnscope.study.layout import Layout
+from attnscope.study.layout import Layout, Layouts
 from attnscope.study.sets import PromptSet
 
 Grid = NDArray[np.bool_]
@@ -191,6 +191,9 @@ def _wrong(what: str, allowed: str) -> AttnscopeError:
 SET = PromptSet(
     name="blocks",
     about="ASCII puzzles: a shape in #, its goal in *, one move between them",
-    layout=Layout((("system", "Name the move."), ("user", "{drawing}"))),
+    layouts=Layouts(
+        chat=Layout((("system", "Name the move."), ("user", "{drawing}"))),
+        plain=Layout(((None, "Name the move.\n\n{drawing}"),)),
+    ),
     make=make,
 )

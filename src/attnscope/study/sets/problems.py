@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from attnscope.errors import AttnscopeError
-from attnscope.study.layout import Layout
+from attnscope.study.layout import Layout, Layouts
 from attnscope.study.sets import PromptSet
 
 INSTRUCTION = "Solve the problem. Think about it step by step, then give the answer in one line."
@@ -40,6 +40,9 @@ def make(count: int, seed: int, options: Mapping[str, Any]) -> list[dict[str, An
 SET = PromptSet(
     name="problems",
     about="short reasoning problems of many kinds",
-    layout=Layout((("user", "{instruction}\n\n{question}"),)),
+    layouts=Layouts(
+        chat=Layout((("user", "{instruction}\n\n{question}"),)),
+        plain=Layout(((None, "{instruction}\n\n{question}"),)),
+    ),
     make=make,
 )
