@@ -19,5 +19,12 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def gguf_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.write_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf")
+
+
+@pytest.fixture
+def gguf(gguf_file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A GGUF file, and a cache for what is converted from it that goes with the tests."""
+    monkeypatch.setenv("ATTNSCOPE_CACHE", str(gguf_file.parent / "cache"))
+    return gguf_file

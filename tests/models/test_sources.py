@@ -33,7 +33,7 @@ def test_names_mean_built_in_then_path_then_hub(llama: Path, gguf: Path) -> None
     ("name", "said"),
     [
         ("smollm2-135m", r"unknown model \('smollm2-135m'\): near: smollm2-135m-blocks, smollm2-135m-instruct"),
-        ("zzz", r"unknown model.*known: smollm2-135m-blocks, smollm2-135m-instruct"),
+        ("zzz", r"unknown model.*known: gemma-3-270m, minilm-l6, smollm2-135m-blocks"),
         ("", r"unknown model"),
         ("./nowhere", r"no model at this path"),
         ("~/nowhere/at/all", r"no model at this path.*doesn't exist either"),

@@ -79,7 +79,9 @@ def save_adapter(folder: Path, config: Any = None, *, zero: bool = False, **lora
     return folder
 
 
-def write_gguf(path: Path, *, chat: bool = True, layers: int = 2, tensors: bool = True, **flags: Any) -> Path:
+def write_gguf(
+    path: Path, *, chat: bool = True, layers: int = 2, tensors: bool = True, pre: str = "smollm", **flags: Any
+) -> Path:
     """A llama of two layers as GGUF, half precision. flags: metadata of the tokenizer, such as add_bos_token=True.
 
     layers: how many it claims to have. tensors: whether it holds any weights.
@@ -98,7 +100,7 @@ def write_gguf(path: Path, *, chat: bool = True, layers: int = 2, tensors: bool 
     writer.add_rope_dimension_count(8)
     writer.add_vocab_size(len(VOCABULARY))
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("smollm")
+    writer.add_tokenizer_pre(pre)
     writer.add_token_list(VOCABULARY)
     writer.add_token_types([TokenType.CONTROL] * 2 + [TokenType.NORMAL] * (len(VOCABULARY) - 2))
     writer.add_token_merges([" ".join(MERGE)])

@@ -59,7 +59,12 @@ def test_a_good_study_is_read() -> None:
         (broken("queries: [last, question]", "queries: [lst]"), 16, ["unknown query group 'lst'", "near: last"]),
         (broken("queries: [last, question]", "queries: [answer]"), 16, ["prompts have no answer"]),
         (broken("measure:", "mesure:"), 15, ["unknown key 'mesure'", "near: measure"]),
-        (broken('chat: "{question}"', 'chat: "{question}"\n  plain: x'), 3, ["chat or plain"]),
+        (broken('chat: "{question}"', 'chat: "{question}"\n  plain: x'), 6, ["all prompts would be the same"]),
+        (
+            broken('chat: "{question}"', 'chat: "{question}"\n  plain: "{number}"\n  fields: {number: question}'),
+            13,
+            ["the plain layout has no segment 'question'", "known: number"],
+        ),
         (broken('chat: "{question}"', 'chat: "hello"'), 5, ["all prompts would be the same"]),
         (broken("  - name: filler", "  - name: none"), 8, ["'none' is there twice"]),
         (broken("    kind: bars", "    kind: bars\n    classes: [hsh]"), 20, ["no 'hsh' in classes", "near: hash"]),
@@ -72,7 +77,7 @@ def test_a_good_study_is_read() -> None:
         (broken('hash: "#"', 'sink: "#"'), 13, ["'sink' has a meaning of its own"]),
         (broken('chat: "{question}"', 'chat: "{qestion}"'), 5, ["no field 'qestion'", "near: question"]),
         (broken('chat: "{question}"', 'chat: {sytem: "{question}"}'), 5, ["'system', 'user' or 'assistant'"]),
-        (broken('chat: "{question}"', 'chat: "{question} {question}"'), 11, ["in the layout 2 times"]),
+        (broken('chat: "{question}"', 'chat: "{question} {question}"'), 11, ["in the chat layout 2 times"]),
         (broken("measure:", "measure:\n  layers: {depths: [0, 2]}"), 16, ["2 is out of range", "1.0 or less"]),
         (broken("measure:", "measure:\n  layers: []"), 16, ["there are 0 here", "at least 1"]),
         (
