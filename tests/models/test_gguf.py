@@ -23,7 +23,7 @@ from attnscope.models.load import load, look_up
 from . import tiny
 
 TEXTS = ["a b", "", " two  blanks ", "Zeile eins\nline two", "<s> is in the text", "h\u00e9llo \U0001f600", "</s>"]
-FLAGS: list[dict[str, bool]] = [
+FLAGS: list[dict[str, Any]] = [
     {},
     {"add_bos_token": True},
     {"add_bos_token": False},
@@ -46,7 +46,7 @@ def ids(tokenizer: Any, text: str) -> list[int]:
 @pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize("chat", [True, False])
 @pytest.mark.parametrize("flags", FLAGS)
-def test_bos_and_eos_are_added_as_a_byte_level_file_says(tmp_path: Path, flags: dict[str, bool], chat: bool) -> None:
+def test_bos_and_eos_are_added_as_a_byte_level_file_says(tmp_path: Path, flags: dict[str, Any], chat: bool) -> None:
     wording = look_up(str(tiny.write_gguf(tmp_path / "x.gguf", chat=chat, **flags))).wording
     own = PreTrainedTokenizerFast(tokenizer_object=tiny.tokenizer().backend_tokenizer, **tiny.SPECIAL, **flags)
     for text in TEXTS:
@@ -128,7 +128,7 @@ def spm_tokenizer(kind: Any, tokens: list[str], **options: Any) -> Any:
 @pytest.mark.parametrize(
     "flags", [*FLAGS, {"add_space_prefix": False}, {"add_bos_token": False, "add_space_prefix": True}]
 )
-def test_a_sentencepiece_file_is_tokenized_as_the_llama_tokenizer_would(tmp_path: Path, flags: dict[str, bool]) -> None:
+def test_a_sentencepiece_file_is_tokenized_as_the_llama_tokenizer_would(tmp_path: Path, flags: dict[str, Any]) -> None:
     wording = look_up(str(write_spm(tmp_path / "x.gguf", "llama", SPM, **flags))).wording
     own = spm_tokenizer(
         LlamaTokenizer,
@@ -147,7 +147,7 @@ def test_a_sentencepiece_file_is_tokenized_as_the_llama_tokenizer_would(tmp_path
 
 @pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize("flags", FLAGS)
-def test_a_gemma_file_is_tokenized_as_the_gemma_tokenizer_would(tmp_path: Path, flags: dict[str, bool]) -> None:
+def test_a_gemma_file_is_tokenized_as_the_gemma_tokenizer_would(tmp_path: Path, flags: dict[str, Any]) -> None:
     loaded = load(str(write_spm(tmp_path / "x.gguf", "gemma3", GEMMA, **flags)))
     settings = {"add_bos_token": flags.get("add_bos_token", True), "add_eos_token": flags.get("add_eos_token", False)}
     own = spm_tokenizer(GemmaTokenizer, GEMMA, **settings)

@@ -25,7 +25,8 @@ def cut(text: str, lengths: list[int]) -> list[Token]:
 
 
 RULES = st.dictionaries(
-    st.sampled_from(["a", "b", "c", "d"]), st.sampled_from(["#", "*# ", "re:\\s+", "re:[0-9]", "re:.", "special:", "é"])
+    st.sampled_from(["a", "b", "c", "d"]),
+    st.sampled_from(["#", "*# ", "re:\\s+", "re:[0-9]", "re:.", "special:", "special:x", "é"]),
 )
 
 
@@ -52,6 +53,18 @@ def test_the_models_own_marks_belong_to_no_class_of_characters() -> None:
     mark = Token(0, 1, "<|im_start|>", 0, 12, special=True)
     np.testing.assert_allclose(membership({"pipe": "|"}, "<|im_start|>", [mark])[:, 0], [0, 1])
     np.testing.assert_allclose(membership({"pipe": "|", "mark": "special:"}, "<|im_start|>", [mark])[:, 0], [0, 1, 0])
+
+
+def test_special_tokens_can_be_claimed_by_name_and_the_first_class_has_them() -> None:
+    tokens = [Token(place, place, name, 0, 0, special=True) for place, name in enumerate(["[CLS]", "[SEP]", "[PAD]"])]
+    named = membership({"cls": "special:[CLS]", "sep": "special:[SEP]"}, "", tokens)
+    np.testing.assert_allclose(named, np.eye(3))
+    rest = membership({"sep": "special:[SEP]", "all": "special:"}, "", tokens)
+    np.testing.assert_allclose(rest[:2], [[0, 1, 0], [1, 0, 1]])
+    late = membership({"all": "special:", "sep": "special:[SEP]"}, "", tokens)
+    np.testing.assert_allclose(late[:2], [[1, 1, 1], [0, 0, 0]])
+    said = Token(0, 7, "[SEP]", 0, 5)  # the same characters as text, not as a special token
+    np.testing.assert_allclose(membership({"sep": "special:[SEP]"}, "[SEP]", [said])[:, 0], [0, 1])
 
 
 @pytest.mark.parametrize("rule", ["hash", "=#", "hash=", " =x"])

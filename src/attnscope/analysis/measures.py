@@ -23,6 +23,7 @@ WORDS = {
     ENTROPY: "entropy (nats)",
     "sink": "attention on the first token",
     "previous": "attention on the token before",
+    "next": "attention on the token after",
     "repeated": "attention on earlier tokens of the same kind",
     "induction": "attention on what followed them",
     "local": "attention on the last 8 tokens",

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from attnscope.study.parts import Study
 from attnscope.study.prompts import PromptList
 
-FORMAT = 4  # of the tables; raised when they get other columns
+FORMAT = 5  # of the tables; raised when they get other columns
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from attnscope.study.parts import ModelPart, Study
 
 SHOWN_FIRST, SHOWN_EVERY = 2.0, 10.0  # seconds until a run's tables are written the first time, and at least between
 SHOWN_SHARE = 0.05  # of the time may go into that
-METER = 1  # raised when the same cell would get other numbers
+METER = 2  # raised when the same cell would get other numbers
 
 
 class Watcher(Protocol):

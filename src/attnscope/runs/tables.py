@@ -85,7 +85,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
     ),
     "patterns": (
         *_GAZE,
-        Column("pattern", _NAMES, "previous, repeated, induction or local; no rows unless patterns are asked for"),
+        Column("pattern", _NAMES, "previous, next, repeated, induction or local; no rows unless asked for"),
         Column("attention", pa.float64(), "the share of the group's attention on the pattern's keys"),
         Column("expected", pa.float64(), "what a gaze at all visible keys alike would put there"),
         Column("queries_with", pa.float64(), "the share of the group's queries that have such a key"),

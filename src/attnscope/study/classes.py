@@ -1,9 +1,9 @@
 """Classes: kinds of token, by the characters they are made of.
 
 A rule is written `NAME=CHARACTERS` (any of these characters), `NAME=re:PATTERN` (what the pattern matches in the
-text), `NAME=segment:SEGMENT` (a part of the prompt) or `NAME=special:` (the model's own marks, such as the start of a
-text; no other class can claim these). `chars:` before characters that look like another rule; `in:SEGMENT:` before
-characters or a pattern keeps to that part.
+text), `NAME=segment:SEGMENT` (a part of the prompt), `NAME=special:` (the model's special tokens, such as the start of
+a text; no other rule can claim these) or `NAME=special:[SEP]` (those of one name). `chars:` before characters that look
+like another rule; `in:SEGMENT:` before characters or a pattern keeps to that part.
 
 A token that mixes kinds belongs to each by its share of characters; a character goes to the first class that claims
 it, and what none claims to `other`. So memberships add up to one for every token, and masses to the row's sum.
@@ -48,7 +48,7 @@ def parse_classes(rules: Sequence[str]) -> dict[str, str]:
             raise AttnscopeError(
                 "can't read a class",
                 where=f"'{rule}'",
-                allowed="NAME=CHARACTERS, NAME=chars:CHARACTERS, NAME=re:PATTERN or NAME=special:",
+                allowed="NAME=CHARACTERS, NAME=chars:CHARACTERS, NAME=re:PATTERN, NAME=special: or NAME=special:TOKEN",
                 todo="write it as in 'hash=#'",
             )
         if name.strip() in classes or name.strip() == OTHER:
@@ -64,11 +64,13 @@ def membership(
     if OTHER in classes:
         raise _taken(OTHER, f"{OTHER}={classes[OTHER]}")
     owner = np.full(len(text), len(classes))
-    special = len(classes)
+    special: dict[str, int] = {}
+    """The class of special tokens, by their name; the empty name is for all others."""
     for number, (name, rule) in reversed(list(enumerate(classes.items()))):
         segment, inner = split_within(rule)
-        if rule == SPECIAL:
-            special = number
+        if rule.startswith(SPECIAL):
+            token_name = rule.removeprefix(SPECIAL)
+            special = {**special, token_name: number} if token_name else {"": number}
         elif rule.startswith(SEGMENT):
             owner[_within(rule.removeprefix(SEGMENT), text, spans)] = number
         else:
@@ -78,7 +80,7 @@ def membership(
     shares = np.zeros((len(classes) + 1, len(tokens)))
     for token in tokens:
         if token.special:
-            shares[special, token.position] = 1.0
+            shares[special.get(token.text, special.get("", len(classes))), token.position] = 1.0
         elif token.start == token.end:
             shares[-1, token.position] = 1.0
         else:

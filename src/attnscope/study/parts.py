@@ -88,7 +88,7 @@ class PromptsPart(Part):
 
     items: list[dict[str, Any]] | None = Field(None, description="The prompts themselves, each a mapping of fields.")
     file: str | None = Field(None, description="A .jsonl, .csv or .parquet file, one prompt a row; from the study's.")
-    set: str | None = Field(None, description="A bundled set: blocks, problems.")
+    set: str | None = Field(None, description="A bundled set: blocks, problems, sentences.")
     count: int | None = Field(None, ge=1, description="Take so many; by default all, of a generated set 40.")
     seed: int | None = Field(None, description="Of a generated set; by default the study's seed.")
     options: dict[str, Any] = Field(default_factory=dict, description="Of a generated set.")
@@ -179,7 +179,9 @@ class ClassPart(Part):
     characters: str | None = Field(None, min_length=1, description="Any of these characters.")
     regex: str | None = Field(None, min_length=1, description="What this pattern matches in the text.")
     segment: str | None = Field(None, description="A part of the prompt; `inserted`, `answer` and `template` are too.")
-    special: Literal[True] | None = Field(None, description="The model's own marks.")
+    special: Literal[True] | Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="The model's special tokens: all (true), or those of one name, such as '[SEP]'."
+    )
     within: str | None = Field(None, description="Of characters or regex: only in this segment.")
     label: Line | None = Field(None, description="What figures call it; by default its name.")
     colour: Colour | None = Field(None, description="Of its segments and lines.")
@@ -216,8 +218,8 @@ class ClassPart(Part):
         """As `attnscope measure --class` takes it."""
         if self.segment is not None:
             return f"{SEGMENT}{self.segment}"
-        if self.special:
-            return SPECIAL
+        if self.special is not None:
+            return SPECIAL if self.special is True else f"{SPECIAL}{self.special}"
         rule = plain_rule(str(self.characters)) if self.regex is None else f"{REGEX}{self.regex}"
         return rule if self.within is None else f"{WITHIN}{self.within}:{rule}"
 
@@ -308,8 +310,8 @@ class FigurePart(Part):
     )
     measure: str | list[str] | None = Field(
         None,
-        description="Of heatmap and spread: a class, several of them summed, or one of sink, previous, repeated, "
-        "induction, local, uniform, entropy, kept, moved, taken.",
+        description="Of heatmap and spread: a class, several of them summed, or one of sink, previous, next, "
+        "repeated, induction, local, uniform, entropy, kept, moved, taken.",
     )
     value: Literal["mass", "enrichment"] = Field(
         "mass", description="Of a heatmap or spread of classes: their mass, or how many times that of a uniform gaze."

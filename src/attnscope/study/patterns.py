@@ -1,7 +1,8 @@
 """Patterns that heads are known for, told pair by pair: which keys of a query a pattern means.
 
-previous: the token before. repeated: earlier tokens of the same id. induction: tokens that came after those, which a
-model that copies looks at. local: the last few tokens, the query's own included, for queries that see clearly more.
+previous: the token before. next: the token after, in models that see it. repeated: earlier tokens of the same id.
+induction: tokens that came after those, which a model that copies looks at. local: the last few tokens, the query's own
+included, for queries that see clearly more.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-PATTERNS = ("previous", "repeated", "induction", "local")
+PATTERNS = ("previous", "next", "repeated", "induction", "local")
 NEAR = 8  # tokens that are local
 MOST = 128  # earlier tokens of the same id that are looked at, the latest ones
 
@@ -32,6 +33,7 @@ def pattern_pairs(ids: Sequence[int]) -> tuple[Numbers, Numbers, Numbers]:
     far = places[2 * NEAR :]
     found = {
         "previous": (places[1:], places[:-1]),
+        "next": (places[:-1], places[1:]),
         "repeated": (later, first),
         "induction": (later[ahead], first[ahead] + 1),
         "local": (np.repeat(far, NEAR), (far[:, None] - np.arange(NEAR)).ravel()),
