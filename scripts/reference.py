@@ -91,7 +91,7 @@ def _study_file() -> Iterator[str]:
     yield "`all`, numbers from 0, or relative depths: " + (parts.DepthsPart.model_fields["depths"].description or "")
     yield "\n## Bundled sets of prompts\n"
     for each in prompt_sets().values():
-        fields = ", ".join(f"`{field}`" for field in each.layout.fields)
+        fields = ", ".join(f"`{field}`" for field in each.layouts.fields)
         yield f"- `{each.name}`: {each.about}. Segments: {fields}."
     yield "\n## Bundled studies\n"
     for name, path in bundled_studies().items():

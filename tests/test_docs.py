@@ -11,7 +11,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from attnscope.study.file import parse_study
+from attnscope.study.file import bundled_studies, parse_study
 from tests.cli.conftest import Run
 from tests.explorer.conftest import free_port, serving
 
@@ -51,13 +51,15 @@ def test_the_readmes_commands_run(run: Run, tmp_path: Path, monkeypatch: pytest.
     Path("examples").mkdir()
     Path("examples/block.txt").write_text((ROOT / "examples" / "block.txt").read_text(encoding="utf-8"))
     lines = [line for line in README.splitlines() if line.startswith("attnscope ")]
-    assert len(lines) == 13
+    assert len(lines) == 14
     for line in lines:
         words = shlex.split(line, comments=True)[1:]
         if words[0] == "check":
             words += ["--tokens", "16"]
         if words[0] in ("run", "tokens"):
             words += ["--limit", "2"]
+        if words[0] == "run" and words[1] in bundled_studies():
+            words += ["--dry-run"]  # tests/test_studies.py runs them
         if words[0] == "serve":
             with serving(*words[1:], "--port", free_port()) as address, urlopen(f"{address}api/runs") as answer:  # noqa: S310
                 assert b"finished" in answer.read()
@@ -71,7 +73,9 @@ def test_every_link_and_make_target_in_the_docs_is_there() -> None:
     targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         text = page.read_text(encoding="utf-8")
-        for link in re.findall(r"\]\(([^)#]+)\)", text):
+        for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
+            if link.startswith("https://"):
+                continue
             assert (page.parent / link).exists(), (page.name, link)
         for target in re.findall(r"`make (\w+)`", text):
             assert target in targets, (page.name, target)

@@ -16,6 +16,7 @@ from attnscope import AttnscopeError, Lens
 from tests.meter import reference
 from tests.meter.architectures import COMMON, DEEPSEEK, GROUPED
 from tests.models import tiny
+from tests.tolerances import SHALLOW, SUMMED
 
 TEXT = "A line of # and * and more of them, long enough to be longer than any window. " * 2
 
@@ -39,8 +40,8 @@ def agrees(lens: Lens, text: str = TEXT) -> None:
     ids = torch.tensor([[token.id for token in reading.tokens]])
     attentions = reference.eager(lens.model, {"input_ids": ids}).attentions
     for layer, attention in enumerate(attentions):
-        np.testing.assert_allclose(reading.received[layer, :, 0], attention[0, :, -1], atol=5e-6)
-        np.testing.assert_allclose(reading.received[layer, :, 1], attention[0].mean(1), atol=5e-6)
+        np.testing.assert_allclose(reading.received[layer, :, 0], attention[0, :, -1], atol=SHALLOW)
+        np.testing.assert_allclose(reading.received[layer, :, 1], attention[0].mean(1), atol=SHALLOW)
 
 
 LONG: dict[str, Any] = {"max_position_embeddings": 512}
@@ -109,8 +110,8 @@ def test_a_prompt_in_a_batch_gets_what_it_gets_alone(name: str, tmp_path: Path) 
     together = lens.measure_batch(MIXED, ["last", "all"], entropy=True)
     for text, batched in zip(MIXED, together, strict=True):
         alone = lens.measure(text, ["last", "all"], entropy=True)
-        np.testing.assert_allclose(batched.received, alone.received, atol=5e-6)
-        np.testing.assert_allclose(batched.uniform, alone.uniform, atol=1e-6)
+        np.testing.assert_allclose(batched.received, alone.received, atol=SHALLOW)
+        np.testing.assert_allclose(batched.uniform, alone.uniform, atol=SUMMED)
 
 
 def test_a_hybrid_is_refused_as_a_whole_and_its_attention_layers_are_read(tmp_path: Path) -> None:
@@ -135,7 +136,7 @@ def test_a_hybrid_is_refused_as_a_whole_and_its_attention_layers_are_read(tmp_pa
     ids = torch.tensor([[token.id for token in reading.tokens]])
     weights = [each for each in reference.eager(lens.model, {"input_ids": ids}).attentions if each is not None]
     for place in range(2):
-        np.testing.assert_allclose(reading.received[place, :, 0], weights[-2:][place][0].mean(1), atol=5e-6)
+        np.testing.assert_allclose(reading.received[place, :, 0], weights[-2:][place][0].mean(1), atol=SHALLOW)
 
 
 def test_layers_with_different_heads_are_measured_apart(tmp_path: Path) -> None:
@@ -171,7 +172,7 @@ def test_two_threads_on_one_model_leave_it_as_it_was(tmp_path: Path) -> None:
     def measure() -> None:
         try:
             for _ in range(5):
-                np.testing.assert_allclose(lens.measure(TEXT[:40], ["all"]).received, expected, atol=1e-6)
+                np.testing.assert_allclose(lens.measure(TEXT[:40], ["all"]).received, expected, atol=SHALLOW)
         except BaseException as error:
             failed.append(error)
 

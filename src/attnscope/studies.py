@@ -14,7 +14,7 @@ from attnscope.report.write import is_reported, report_run
 from attnscope.runs.folder import RunFolder
 from attnscope.runs.order import Order
 from attnscope.study.file import bundled_studies, find_study, read_study, refuse_unknown_segments
-from attnscope.study.parts import Study
+from attnscope.study.parts import FigurePart, Study
 from attnscope.study.prompts import read_prompts
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def order_study(
     limit: int | None = None,
     models: Sequence[str] = (),
     swaps: Mapping[str, str] | None = None,
+    instead: str | None = None,
     strict: bool = False,
     forget: bool = False,
     command: str | None = None,
@@ -37,11 +38,13 @@ def order_study(
 ) -> Order:
     """A study by bundled name or file, checked and with its prompts; nothing is loaded yet.
 
-    limit: only the first so many prompts. models: only these, by label. swaps: other sources, by label. strict: a
-    prompt that can't be measured is an error. forget: remove what was measured for other versions of the study.
+    limit: only the first so many prompts. models: only these, by label. swaps: other sources, by label. instead: a
+    source for the only model of the study, which is then labelled by it. strict: a prompt that can't be measured is an
+    error. forget: remove what was measured for other versions of the study.
     """
     path = find_study(name)
     study = _swapped(_picked(read_study(path), models), swaps or {})
+    study = study if instead is None else _relabelled(study, instead)
     for figure in study.figures:
         find_kind(figure.kind, f"{path.name}, figure {figure.name}")
     prompts = read_prompts(study, path.parent)
@@ -123,3 +126,34 @@ def _swapped(study: Study, swaps: Mapping[str, str]) -> Study:
         for part in study.models
     ]
     return study.model_copy(update={"models": parts})
+
+
+def _relabelled(study: Study, source: str) -> Study:
+    """The study on another model than its only one, under that model's own name everywhere."""
+    labels = [part.label for part in study.models]
+    if len(labels) != 1:
+        raise AttnscopeError(
+            f"the study has {len(labels)} models",
+            where=f"--model {source}",
+            allowed=f"say which it replaces: {labels[0]}={source}",
+            todo=f"write it so; the study's models are {', '.join(labels)}",
+        )
+    label = Path(source).stem if source.lower().endswith(".gguf") else Path(source).name.partition("@")[0]
+
+    def renamed(names: Sequence[str] | None) -> list[str] | None:
+        return None if names is None else [label if name == labels[0] else name for name in names]
+
+    def figure(part: FigurePart) -> FigurePart:
+        panels = part.panels and [
+            panel.model_copy(
+                update={"model": label, "also": [each.model_copy(update={"model": label}) for each in panel.also]}
+            )
+            for panel in part.panels
+        ]
+        return part.model_copy(
+            update={"models": renamed(part.models), "difference": renamed(part.difference), "panels": panels}
+        )
+
+    swapped = _swapped(study, {labels[0]: source})
+    parts = [part.model_copy(update={"label": label}) for part in swapped.models]
+    return swapped.model_copy(update={"models": parts, "figures": [figure(part) for part in swapped.figures]})

@@ -21,6 +21,7 @@ from attnscope.analysis.two_runs import between, differing
 from attnscope.errors import AttnscopeError
 from tests.analysis.conftest import CONDITIONS, performed, study
 from tests.runs.conftest import save_tiny
+from tests.tolerances import EXACT, NATS, SHALLOW, SUMMED
 
 QUESTION = {"queries": "last", "token_class": "question"}
 
@@ -68,9 +69,9 @@ def test_a_gaze_that_cares_for_nothing_changes_in_mass_but_not_in_enrichment_and
         found = compare(comparison).heads
         masses = found.filter(quantity="mass", **QUESTION)
         assert comparison.kind == "control" or (masses["difference"] < -0.01).all()
-        assert found.filter(quantity="enrichment")["difference"].drop_nulls().abs().max() < 1e-5  # type: ignore[operator]
+        assert found.filter(quantity="enrichment")["difference"].drop_nulls().abs().max() < NATS * SUMMED  # type: ignore[operator]
         for quantity in ("redistribution", "moved"):
-            assert found.filter(quantity=quantity)["difference"].abs().max() < 1e-6  # type: ignore[operator]
+            assert found.filter(quantity=quantity)["difference"].abs().max() < SUMMED  # type: ignore[operator]
 
 
 def test_a_change_is_dilution_plus_redistribution(run: Run) -> None:
@@ -85,9 +86,9 @@ def test_a_change_is_dilution_plus_redistribution(run: Run) -> None:
         assert len(both) == 3 * 8  # of question, marks and other; not of what is inserted
         assert "inserted" not in set(both["token_class"])
         assert set(both["queries"]) == {"last"}  # there is one factor for a query
-        assert (both["dilution"] + both["redistribution"] - both["change"]).abs().max() < 1e-9  # type: ignore[operator]
+        assert (both["dilution"] + both["redistribution"] - both["change"]).abs().max() < EXACT  # type: ignore[operator]
         masses = heads.filter(queries="last", quantity="mass").join(both, on=keys)
-        assert (masses["difference"] - masses["change"]).abs().max() < 1e-9  # type: ignore[operator]
+        assert (masses["difference"] - masses["change"]).abs().max() < EXACT  # type: ignore[operator]
 
 
 def test_what_can_only_go_one_way_is_not_tested_against_the_base_prompt(run: Run) -> None:
@@ -115,10 +116,10 @@ def test_the_split_is_the_one_by_hand(run: Run) -> None:
     c = np.array([after[place] for place, _ in shared], dtype=float)
     b = np.array([before[other] for _, other in shared], dtype=float)
     place = found.prompts.index(4)
-    assert found.kept[place, 1, 2] == pytest.approx(c.sum() / b.sum(), rel=1e-6)
-    assert found.moved[place, 1, 2] == pytest.approx(np.abs(c / c.sum() - b / b.sum()).sum() / 2, rel=1e-5)
+    assert found.kept[place, 1, 2] == pytest.approx(c.sum() / b.sum(), rel=SUMMED)
+    assert found.moved[place, 1, 2] == pytest.approx(np.abs(c / c.sum() - b / b.sum()).sum() / 2, rel=SUMMED)
     inserted = (tokens["segment"] == "inserted").to_numpy()
-    assert found.taken[place, 1, 2] == pytest.approx(after[inserted].sum(), rel=1e-6)
+    assert found.taken[place, 1, 2] == pytest.approx(after[inserted].sum(), rel=SUMMED)
     assert untouched_classes(run, "one", "filler") == ["question", "marks", "other"]
 
 
@@ -174,7 +175,7 @@ def test_heads_under_other_numbers_are_found_by_behaviour_and_a_fine_tune_by_num
     assert pairs == {(layer, order[place]): place for layer in range(2) for place in range(4)}
     assert matched(Arm(run, "one", "none"), Arm(run, "tuned", "none")).method == BY_NUMBER
     same = compare(Comparison("model", Arm(run, "one", "none"), Arm(run, "other", "none"))).heads
-    assert same["difference"].abs().max() < 1e-4  # type: ignore[operator]
+    assert same["difference"].abs().max() < SHALLOW  # type: ignore[operator]
 
 
 def test_layers_are_matched_by_relative_depth(tmp_path: Path) -> None:
@@ -203,10 +204,10 @@ def test_rounding_is_measured_and_makes_no_effect(tiny: Path, tmp_path: Path) ->
     full, half = run.noise("full", "last"), run.noise("half", "last")
     assert full is not None
     assert half is not None
-    assert full.max() < 1e-5 < 1e-4 < half.max() < 0.2
+    assert full.max() < SHALLOW < 20 * SHALLOW < half.max() < 0.2
     assert run.manifest["models"]["half"]["sample"]["noise"]["reference"] == "float32"
     heads = compare(comparisons(run)[0]).heads.filter(quantity="mass")
-    assert heads["difference"].abs().max() > 1e-5  # type: ignore[operator]
+    assert heads["difference"].abs().max() > SHALLOW  # type: ignore[operator]
     assert (heads["difference"].abs() <= heads["floor"]).mean() >= 0.9  # type: ignore[operator]
     assert heads["sure"].sum() <= 0.05 * len(heads)
     assert not compare(comparisons(run)[0]).overall.filter(quantity="mass")["sure"].any()

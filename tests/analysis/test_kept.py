@@ -22,6 +22,7 @@ from attnscope.figures.write import figure_of
 from attnscope.report.write import report_run
 from attnscope.studies import order_study, perform_order
 from attnscope.study.parts import FigurePart
+from tests.tolerances import SUMMED
 
 
 def copied(run: Run, home: Path, *without: str) -> Run:
@@ -126,7 +127,7 @@ def test_of_a_table_changed_by_hand_nothing_is_kept_and_it_is_what_counts(run: R
     assert mine.cells is None
     for name, values in scores(mine, "one", "none", "all").scores.items():
         if name == "sink":
-            np.testing.assert_allclose(values, scores(run, "one", "none", "all").scores[name] / 2, rtol=1e-6)
+            np.testing.assert_allclose(values, scores(run, "one", "none", "all").scores[name] / 2, rtol=SUMMED)
 
 
 def test_tables_written_while_a_run_is_open_are_not_mixed(run: Run, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from attnscope.analysis.run import Run
 from attnscope.figures.write import figure_of
 from attnscope.study.parts import FigurePart
 from tests.explorer.conftest import HOSTILE, LABELS, Watched, numbers
+from tests.tolerances import SUMMED
 
 
 def cells(watched: Watched) -> dict[tuple[int, int], float]:
@@ -167,7 +168,7 @@ def test_prompt_text_is_shaded_by_what_the_file_holds_and_lined_up(
     assert "not in the other" in page.locator(".about").inner_text()
     shade = float(left.evaluate("each => each.style.getPropertyValue('--heat')"))
     top = np.sort(held[0].to_numpy())[-2]
-    assert shade == pytest.approx(min(1, held[0][place] / top), rel=1e-5)
+    assert shade == pytest.approx(min(1, held[0][place] / top), rel=SUMMED)
     page.get_by_label("question").uncheck()
     page.wait_for_url(re.compile("hide=question"))
     page.locator(".token.off").first.wait_for()

@@ -25,6 +25,7 @@ from attnscope.runs.perform import Silent
 from attnscope.studies import order_study, perform_order
 from tests.cli.conftest import Run as Command
 from tests.explorer.conftest import Watched, free_port, serving
+from tests.tolerances import SHALLOW
 
 
 class Halting(Silent):
@@ -75,7 +76,7 @@ def test_a_run_that_is_being_measured_can_be_browsed(running: Any, explored: Run
     keys = ["model", "condition", "prompt", "queries", "layer", "head", "token_class"]
     whole = explored.table("mass").collect().join(there, on=keys, suffix="_then")
     assert len(whole) == len(there) > 0
-    np.testing.assert_allclose(whole["mass"].to_numpy(), whole["mass_then"].to_numpy(), atol=1e-6)
+    np.testing.assert_allclose(whole["mass"].to_numpy(), whole["mass_then"].to_numpy(), atol=SHALLOW)
     for path in ("evidence", "comparisons", "prompts"):
         assert client.get(f"/api/runs/running/{path}").status_code == 200
     watcher.go.set()
@@ -148,7 +149,9 @@ def test_a_tried_prompt_is_measured_as_the_lens_measures_it(
     reading = lens.measure(text, layers=[1], heads=[2])
     asked = {"prompt": 0, "model": str(models[0]), "condition": "none", "queries": "last", "layer": 1, "head": 2}
     shown = client.get("/api/runs/try-1/prompt", params=asked).json()
-    np.testing.assert_allclose([token["attention"] for token in shown["tokens"]], reading.received[0, 0, 0], atol=1e-6)
+    np.testing.assert_allclose(
+        [token["attention"] for token in shown["tokens"]], reading.received[0, 0, 0], atol=SHALLOW
+    )
     edited = client.get("/api/runs/try-1/prompt", params={**asked, "condition": "edited"}).json()
     assert sum(token["segment"] == "inserted" for token in edited["tokens"]) == 7
     assert client.get("/api/tries/99").status_code == 409

@@ -19,6 +19,7 @@ from attnscope.explorer.shelf import Shelf
 from tests.analysis.conftest import performed, study
 from tests.models import tiny
 from tests.runs.conftest import CHAT
+from tests.tolerances import SUMMED
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +198,7 @@ def test_tokens_that_two_models_share_are_told_by_their_place(explored: Run) -> 
     assert all(token.shared is None for token in texts[1].tokens if token.segment == "inserted")
     received = [token.attention or 0 for token in texts[0].tokens]
     gaze = explored.table("received").filter(model="one", condition="none", prompt=3, queries="last").collect()
-    np.testing.assert_allclose(received, np.mean([each.to_numpy() for each in gaze["received"]], 0), rtol=1e-5)
+    np.testing.assert_allclose(received, np.mean([each.to_numpy() for each in gaze["received"]], 0), rtol=SUMMED)
 
 
 def test_runs_of_the_same_folder_name_have_names_of_their_own(explored: Run, tmp_path: Path) -> None:

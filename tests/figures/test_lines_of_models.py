@@ -12,6 +12,7 @@ import yaml
 from attnscope.studies import run_study
 from tests.models import tiny
 from tests.runs.conftest import CHAT, save_tiny
+from tests.tolerances import SUMMED
 
 QUESTION = "Which of the two is the larger of the two?"
 
@@ -75,8 +76,8 @@ def test_another_tokenizers_attention_lands_on_the_same_characters(tmp_path: Pat
     checked = 0
     for start, end, segment, position, value in ours.iter_rows():
         if segment == "question":
-            assert one[position] == pytest.approx(value, abs=1e-6)
-            assert two[position] == pytest.approx(by_character[start - at["one"] : end - at["one"]].sum(), abs=1e-6)
+            assert one[position] == pytest.approx(value, abs=SUMMED)
+            assert two[position] == pytest.approx(by_character[start - at["one"] : end - at["one"]].sum(), abs=SUMMED)
             checked += 1
         elif segment == "template":
             assert position not in one

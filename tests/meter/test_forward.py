@@ -12,6 +12,7 @@ from attnscope.meter.eager import find_modules
 from attnscope.meter.forward import measure_forward, real_rows
 from attnscope.meter.groups import row_weights
 from tests.meter import architectures
+from tests.tolerances import LOGITS, SHALLOW
 
 
 def inputs() -> dict[str, Any]:
@@ -68,7 +69,7 @@ def test_the_head_runs_when_logits_are_wanted_and_the_layers_do_not_change_them(
     for layers in ([0], [0, 2], [1, 2]):
         measured = measure_forward(model, inputs(), weights, layers, logits=True)
         assert list(measured.received) == layers
-        torch.testing.assert_close(measured.logits, plain, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(measured.logits, plain, atol=LOGITS, rtol=LOGITS)
 
 
 def test_a_subset_of_layers_has_the_numbers_of_the_whole() -> None:
@@ -78,7 +79,7 @@ def test_a_subset_of_layers_has_the_numbers_of_the_whole() -> None:
     part = measure_forward(model, inputs(), weights, [2, 0])
     assert list(part.received) == [2, 0]
     for layer in (0, 2):
-        torch.testing.assert_close(part.received[layer], whole.received[layer], atol=1e-6, rtol=0)
+        torch.testing.assert_close(part.received[layer], whole.received[layer], atol=SHALLOW, rtol=0)
 
 
 def test_right_padded_batches_without_a_mask_give_each_prompt_what_it_gets_alone() -> None:
@@ -93,5 +94,5 @@ def test_right_padded_batches_without_a_mask_give_each_prompt_what_it_gets_alone
         alone = measure_forward(model, one, row_weights(["last", "all"], real_rows(one)), range(3))
         for layer in range(3):
             got = both.received[layer][prompt]
-            torch.testing.assert_close(got[..., :length], alone.received[layer][0], atol=2e-6, rtol=0)
+            torch.testing.assert_close(got[..., :length], alone.received[layer][0], atol=SHALLOW, rtol=0)
             assert float(got[..., length:].abs().sum()) == 0

@@ -12,8 +12,8 @@ from attnscope.meter.forward import measure_forward, real_rows
 from attnscope.meter.groups import row_weights
 from attnscope.models.verified import BY_EAGER, BY_INTERFACE
 from tests.meter import architectures, reference
+from tests.tolerances import LOGITS, NATS, SHALLOW, SUMMED
 
-LIMIT = 5e-6
 LENGTH, PADS = 20, 6
 LAYERS = range(3)
 
@@ -48,13 +48,13 @@ def test_received_entropy_and_outputs_equal_eager_attention(name: str, padding: 
     for layer in LAYERS:
         attention = expected.attentions[layer]
         want = reference.received(attention, weights)
-        assert (whole.received[layer] - want).abs().max() <= LIMIT
-        assert (few.received[layer] - want[:, :, :1]).abs().max() <= LIMIT
+        assert (whole.received[layer] - want).abs().max() <= SHALLOW
+        assert (few.received[layer] - want[:, :, :1]).abs().max() <= SHALLOW
         nats = torch.einsum("bmq,bhq->bhm", weights, reference.row_entropy(attention))
-        assert (whole.entropy[layer] - nats).abs().max() <= 1e-4
+        assert (whole.entropy[layer] - nats).abs().max() <= NATS * SHALLOW
     if has_logits:
         scale = expected.logits[real].abs().max()
-        assert (whole.logits - expected.logits)[real].abs().max() <= 1e-5 * max(1.0, float(scale))
+        assert (whole.logits - expected.logits)[real].abs().max() <= LOGITS * max(1.0, float(scale))
 
 
 @pytest.mark.parametrize("name", architectures.EVERY)
@@ -69,7 +69,7 @@ def test_uniform_gaze_is_spread_over_the_keys_each_query_sees(name: str) -> None
         seen = (expected.attentions[layer] > 0).any(1, keepdim=True).float()
         seen = seen * real_rows(inputs)[:, None, None, :]
         want = reference.received(seen / seen.sum(-1, keepdim=True).clamp(min=1), weights)
-        torch.testing.assert_close(measured.uniform[layer][:, :1], want, atol=1e-6, rtol=0)
+        torch.testing.assert_close(measured.uniform[layer][:, :1], want, atol=SUMMED, rtol=0)
 
 
 def test_the_list_of_verified_architectures_is_what_these_tests_verify() -> None:
@@ -95,7 +95,7 @@ def test_with_a_prefix_cache_queries_are_the_new_tokens_and_keys_are_all(name: s
     for layer in LAYERS:
         want = reference.received(expected.attentions[layer][:, :, prefix:], weights)
         got = measured.received[layer]
-        assert (got - want[..., -got.shape[-1] :]).abs().max() <= LIMIT
+        assert (got - want[..., -got.shape[-1] :]).abs().max() <= SHALLOW
 
 
 def test_sinks_leave_a_share_that_no_key_receives() -> None:
@@ -117,7 +117,7 @@ def test_sums_are_made_in_full_precision_whatever_the_models_dtype(dtype: torch.
     measured = measure_forward(model, inputs, weights, LAYERS)
     for layer in LAYERS:
         assert measured.received[layer].dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
-        torch.testing.assert_close(measured.received[layer].sum(-1).float(), torch.ones(3, 4, 2), atol=1e-5, rtol=0)
+        torch.testing.assert_close(measured.received[layer].sum(-1).float(), torch.ones(3, 4, 2), atol=SHALLOW, rtol=0)
 
 
 SOURCES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -182,4 +182,4 @@ def test_the_attention_shapes_of_the_published_figures_equal_eager_attention(nam
     expected = reference.eager(model, inputs)
     for layer in range(2):
         want = reference.received(expected.attentions[layer], weights)
-        assert (measured.received[layer] - want).abs().max() <= LIMIT
+        assert (measured.received[layer] - want).abs().max() <= SHALLOW

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from attnscope.meter.meter import Meter
 from attnscope.study.patterns import MOST, NEAR, PATTERNS, pattern_pairs
 from tests.meter import architectures, reference
+from tests.tolerances import SHALLOW, SUMMED
 
 NAMES = [
     "llama",
@@ -33,11 +34,12 @@ def masks(ids: list[int]) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     made = np.zeros((len(PATTERNS), count, count))
     for query in range(count):
         same = [key for key in range(query) if ids[key] == ids[query]][-MOST:]
-        made[0, query, max(0, query - 1) : query] = 1
-        made[1, query, same] = 1
-        made[2, query, [key + 1 for key in same if key + 1 < query]] = 1
+        made[PATTERNS.index("previous"), query, max(0, query - 1) : query] = 1
+        made[PATTERNS.index("next"), query, query + 1 : query + 2] = 1
+        made[PATTERNS.index("repeated"), query, same] = 1
+        made[PATTERNS.index("induction"), query, [key + 1 for key in same if key + 1 < query]] = 1
         if query >= 2 * NEAR:
-            made[3, query, query - NEAR + 1 : query + 1] = 1
+            made[PATTERNS.index("local"), query, query - NEAR + 1 : query + 1] = 1
     return made
 
 
@@ -64,7 +66,7 @@ def test_a_pattern_receives_what_eager_attention_gives_its_keys(name: str) -> No
         for layer, attention in enumerate(attentions):
             sums = torch.einsum("hqk,pqk->hpq", attention[0].double(), wanted)
             want = torch.stack([sums.mean(-1), sums[..., -1]], -1).float()
-            torch.testing.assert_close(torch.from_numpy(one.patterns[layer, ..., 0]), want, atol=2e-6, rtol=0)
+            torch.testing.assert_close(torch.from_numpy(one.patterns[layer, ..., 0]), want, atol=SHALLOW, rtol=0)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -81,5 +83,5 @@ def test_what_a_uniform_gaze_gives_counts_visible_keys_only(name: str) -> None:
         having = (hits > 0).double().mean(-1)
         assert found.patterns is not None
         numbers = torch.from_numpy(found.patterns[layer, :, :, 0]).double()
-        torch.testing.assert_close(numbers[..., 1], expected, atol=1e-6, rtol=0)
-        torch.testing.assert_close(numbers[..., 2], having, atol=1e-6, rtol=0)
+        torch.testing.assert_close(numbers[..., 1], expected, atol=SUMMED, rtol=0)
+        torch.testing.assert_close(numbers[..., 2], having, atol=SUMMED, rtol=0)

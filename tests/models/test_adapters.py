@@ -13,6 +13,7 @@ from peft import PeftModel, PromptTuningConfig, get_peft_model
 
 from attnscope.errors import AttnscopeError
 from attnscope.models.load import load
+from tests.tolerances import LOGITS
 
 from . import tiny
 
@@ -29,7 +30,7 @@ def test_adapter_lands_and_gives_what_peft_gives_unmerged(llama: Path, tmp_path:
         found = loaded.model(PROMPT).logits
     assert type(loaded.model) is transformers.LlamaForCausalLM
     assert not loaded.model.training
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(found, expected, atol=LOGITS, rtol=LOGITS)
     assert (found - plain).abs().max() > 1e-3
     assert set(loaded.fingerprint) == {"model.safetensors", "adapter_model.safetensors"}
 
@@ -50,7 +51,7 @@ def test_adapter_on_one_end_of_tied_embeddings_leaves_the_other_alone(tmp_path: 
         base = transformers.LlamaForCausalLM.from_pretrained(tmp_path / "model")
         expected = PeftModel.from_pretrained(base, str(adapter)).eval()(PROMPT).logits
         found = load(str(tmp_path / "model"), adapter=str(adapter)).model(PROMPT).logits
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(found, expected, atol=LOGITS, rtol=LOGITS)
 
 
 def test_adapter_for_another_width_is_refused(llama: Path, tmp_path: Path) -> None:

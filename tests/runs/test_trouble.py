@@ -20,6 +20,7 @@ from attnscope.studies import order_study, perform_order, run_study
 from tests.models import tiny
 from tests.runs.conftest import save_tiny
 from tests.runs.test_runs import contents
+from tests.tolerances import SHALLOW
 
 
 def test_a_batch_that_does_not_fit_is_split_and_what_never_fits_is_told(
@@ -45,7 +46,7 @@ def test_a_batch_that_does_not_fit_is_split_and_what_never_fits_is_told(
     both = held.join(pl.read_parquet(tmp_path / "whole" / "received.parquet"), on=keys, suffix="_whole")
     assert len(both) == len(held) > 0
     for mine, theirs in zip(both["received"], both["received_whole"], strict=True):
-        np.testing.assert_allclose(mine.to_numpy(), theirs.to_numpy(), atol=1e-6)
+        np.testing.assert_allclose(mine.to_numpy(), theirs.to_numpy(), atol=SHALLOW)
 
 
 def test_a_damaged_cell_is_measured_again(study_file: Path, tmp_path: Path) -> None:
@@ -189,7 +190,7 @@ def test_new_cells_get_the_dtype_that_the_old_ones_had(
     perform_order(order_study(str(study_file), models=["one"]), tmp_path / "fresh")
     one, two = (pl.read_parquet(tmp_path / name / "received.parquet") for name in ("run", "fresh"))
     for mine, theirs in zip(one["received"], two["received"], strict=True):
-        np.testing.assert_allclose(mine.to_numpy(), theirs.to_numpy(), atol=1e-6)
+        np.testing.assert_allclose(mine.to_numpy(), theirs.to_numpy(), atol=SHALLOW)
 
 
 def test_what_was_measured_is_kept_until_it_is_to_be_forgotten(study_file: Path, tmp_path: Path) -> None:

@@ -21,7 +21,10 @@ StudyName = Annotated[str, typer.Argument(help="A bundled study (symbols, filler
 Limit = Annotated[int | None, typer.Option(min=1, help="Only the first N prompts.")]
 Models = Annotated[str | None, typer.Option(help="Only these models, by label: a,b.")]
 Swap = Annotated[
-    list[str] | None, typer.Option("--model", help="LABEL=SOURCE: another model in its place. Repeatable.")
+    list[str] | None,
+    typer.Option(
+        "--model", help="LABEL=SOURCE: another model in its place, repeatable. SOURCE alone if the study has one model."
+    ),
 ]
 
 
@@ -48,6 +51,7 @@ def run(
         limit=limit,
         models=labels(models),
         swaps=swaps(swap),
+        instead=instead(swap),
         strict=strict,
         forget=forget,
         command=command,
@@ -138,15 +142,30 @@ def labels(text: str | None) -> list[str]:
 
 def swaps(given: list[str] | None) -> dict[str, str]:
     """`["LABEL=SOURCE"]` -> `{LABEL: SOURCE}`."""
-    found = {}
+    sources = {}
     for each in given or ():
         label, equals, source = each.partition("=")
-        if not equals or not label or not source:
+        if not equals:
+            continue  # see `instead`
+        if not label or not source:
             raise AttnscopeError(
                 f"can't read '{each}'",
                 where="--model",
-                allowed="LABEL=SOURCE",
+                allowed="LABEL=SOURCE, or SOURCE alone",
                 todo="write it so, as in Qwen-Phys=folder",
             )
-        found[label] = source
-    return found
+        sources[label] = source
+    return sources
+
+
+def instead(given: list[str] | None) -> str | None:
+    """The source that is given without a label, if one is."""
+    alone = [each for each in given or () if "=" not in each]
+    if len(alone) > 1 or (alone and len(given or ()) > 1):
+        raise AttnscopeError(
+            "several models are given, not all with a label",
+            where=f"--model {alone[0]}",
+            allowed="LABEL=SOURCE for each, or one SOURCE alone",
+            todo="say which model of the study each replaces",
+        )
+    return alone[0] if alone else None

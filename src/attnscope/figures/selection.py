@@ -71,7 +71,7 @@ def layout_words(run: Run, part: FigurePart) -> str:
     if len(by_layout) == 1:
         return f" Prompts {next(iter(by_layout))}."
     told = [f"{words} for {sentences.listed(labels)}" for words, labels in by_layout.items()]
-    return f" Prompts {sentences.listed(told)}." if told else ""
+    return f" Prompts {', '.join(told)}." if told else ""
 
 
 def models(run: Run, part: FigurePart) -> list[str]:

@@ -86,7 +86,7 @@ def table(run: Run, part: FigurePart) -> pl.DataFrame:
             parts.append(
                 along_prompt(run, lines, shared=form == SHARED)
                 .with_columns(
-                    panel=pl.lit(f"{panel.model} Layer {panel.layer} Head {panel.head}"),
+                    panel=pl.lit(panel_title(panel)),
                     form=pl.lit(form),
                     rank=pl.lit(rank, dtype=pl.Int64),
                     of=pl.lit(ranked.of if ranked and ranked.rank else None, dtype=pl.Int64),
@@ -127,6 +127,12 @@ def _lines(run: Run, part: FigurePart, panel: PanelPart) -> list[Line]:
                 label = head_label(panel, each) + (f", {label}" if len(names) > 1 else "")
             made.append(Line(label, chosen, name))
     return made
+
+
+def panel_title(panel: PanelPart) -> str:
+    """Its head, or its heads."""
+    heads = [f"{each.model} Layer {each.layer} Head {each.head}" for each in panel.places]
+    return sentences.listed(heads)
 
 
 def head_label(panel: PanelPart, each: HeadPart) -> str:
