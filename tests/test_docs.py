@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+import numpy as np
 import pytest
 
 from attnscope.study.file import bundled_studies, parse_study
@@ -30,6 +31,23 @@ def test_the_readmes_python_runs() -> None:
     names: dict[str, Any] = {}
     exec(code, names)  # noqa: S102
     assert names["reading"].received.shape[:3] == (2, 9, 2)
+
+
+def test_the_encoders_first_position_is_its_sink_whatever_stands_there() -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "encoder.md").read_text("utf-8"), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)  # noqa: S102
+    with_cls, without = (np.mean(names[name], 0) for name in ("with_cls", "without"))
+    page = (ROOT / "docs" / "encoder.md").read_text("utf-8")
+    for start, means in (("| `[CLS]`, in the", with_cls), ("| the first word, without", without)):
+        (line,) = [line for line in page.splitlines() if line.startswith(start)]
+        assert [float(cell) for cell in line.split("|")[2:-1]] == pytest.approx(means, abs=0.0051)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.name)
+def test_every_example_study_can_be_run(path: Path, run: Run) -> None:
+    done = run("run", path, "--limit", "2", "--dry-run")
+    assert done.code == 0, done.err
 
 
 def test_the_readmes_study_file_is_a_study() -> None:

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from attnscope.meter.reading import Reading
+from attnscope.study.tokens import shown_texts
 
 if TYPE_CHECKING:
     from attnscope.lens import Lens
@@ -85,6 +86,7 @@ def _shaded(reading: Reading, received: np.ndarray[Any, Any]) -> Text:
     scale = np.sort(received)[-2] if len(received) > 1 else received[0]
     text = Text()
     tokens = list(reading.tokens)
+    shown = shown_texts((token.text, token.start, token.end) for token in tokens)
     if len(tokens) > MOST_SHADED:
         tokens = [*tokens[: MOST_SHADED // 2], *tokens[-MOST_SHADED // 2 :]]
     before = -1
@@ -94,7 +96,7 @@ def _shaded(reading: Reading, received: np.ndarray[Any, Any]) -> Text:
         before = token.position
         heat = min(1.0, float(received[token.position]) / max(float(scale), 1e-12))
         pale = round(255 * (1 - heat))
-        text.append(token.text, style=f"black on rgb(255,{pale},{pale})")
+        text.append(shown[token.position], style=f"black on rgb(255,{pale},{pale})")
     return text
 
 

@@ -10,12 +10,17 @@ PART = "·"
 
 
 def shown_texts(places: Iterable[tuple[str, int, int]]) -> list[str]:
-    """Of tokens' texts, starts and ends: each character once. The several tokens of one character all have it."""
-    made, done = [], 0
+    """Of tokens' texts, starts and ends, what to show: each character once, and a space for those no token covers.
+
+    The several tokens of one character all have it; tokens of some encoders don't cover the spaces between words.
+    """
+    shown: list[str] = []
+    done = 0
     for text, start, end in places:
-        made.append(PART if start < end <= done else text)
+        gap = " " if shown and start > done else ""
+        shown.append(PART if start < end <= done else gap + text)
         done = max(done, end)
-    return made
+    return shown
 
 
 @dataclass(frozen=True)

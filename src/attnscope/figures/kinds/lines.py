@@ -136,9 +136,9 @@ def panel_title(panel: PanelPart) -> str:
 
 
 def head_label(panel: PanelPart, each: HeadPart) -> str:
-    """A head among others of its panel: by its model, and by its place where that is not the panel's."""
-    place = (each.layer, each.head)
-    alone = sum(other.model == each.model for other in panel.places) == 1 and place == (panel.layer, panel.head)
+    """A head among others of its panel: by its model, and by its number where that is not the same for all."""
+    models, numbers = {other.model for other in panel.places}, {(other.layer, other.head) for other in panel.places}
+    alone = len(models) == len(panel.places) and len(numbers) == 1
     return each.model if alone else f"{each.model} L{each.layer} H{each.head}"
 
 
