@@ -203,6 +203,7 @@ def test_a_damaged_conversion_is_made_again(gguf: Path) -> None:
     ("changes", "said"),
     [
         ({"tensors": False}, r"holds no weights"),
+        ({"add_bos_token": True, "bos": False}, r"adds BOS to texts but does not say which token.*bos_token_id"),
         ({"tensors": False, "layers": 10**9}, r"holds no weights"),
         ({"layers": 3}, r"only a part of its model.*describes a model of [\d,]+ values and holds [\d,]+"),
         ({"layers": 10**9}, r"only a part of its model.*describes 1,000,000,000 layers and holds 21 tensors"),

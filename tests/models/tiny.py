@@ -80,7 +80,14 @@ def save_adapter(folder: Path, config: Any = None, *, zero: bool = False, **lora
 
 
 def write_gguf(
-    path: Path, *, chat: bool = True, layers: int = 2, tensors: bool = True, pre: str = "smollm", **flags: Any
+    path: Path,
+    *,
+    chat: bool = True,
+    layers: int = 2,
+    tensors: bool = True,
+    pre: str = "smollm",
+    bos: bool = True,
+    **flags: Any,
 ) -> Path:
     """A llama of two layers as GGUF, half precision. flags: metadata of the tokenizer, such as add_bos_token=True.
 
@@ -104,7 +111,8 @@ def write_gguf(
     writer.add_token_list(VOCABULARY)
     writer.add_token_types([TokenType.CONTROL] * 2 + [TokenType.NORMAL] * (len(VOCABULARY) - 2))
     writer.add_token_merges([" ".join(MERGE)])
-    writer.add_bos_token_id(0)
+    if bos:
+        writer.add_bos_token_id(0)
     writer.add_eos_token_id(1)
     writer.add_pad_token_id(1)
     for name, flag in flags.items():

@@ -127,6 +127,15 @@ def _header(path: Path, reader: Any) -> Header:
 
     bos, eos, space = _UNSAID.get(said("tokenizer.ggml.model"), (False, False, False))
     bos = bos or said("tokenizer.ggml.pre") in _BOS_ALL_THE_SAME
+    named = {end: said(f"tokenizer.ggml.{end}_token_id") is not None for end in ("bos", "eos")}
+    for end, has in named.items():
+        if said(f"tokenizer.ggml.add_{end}_token") and not has:
+            raise AttnscopeError(
+                f"this GGUF file adds {end.upper()} to texts but does not say which token that is",
+                where=f"{path}, tokenizer.ggml.{end}_token_id",
+                allowed="the id of a token",
+                todo="convert the model again, or use its original files",
+            )
     try:
         format_name = LlamaFileType(said("general.file_type")).name.removeprefix("MOSTLY_").removeprefix("ALL_")
     except ValueError:
@@ -136,8 +145,8 @@ def _header(path: Path, reader: Any) -> Header:
         values=sum(int(tensor.n_elements) for tensor in reader.tensors),
         quantization=format_name,
         licence=said("general.license"),
-        begins_with_bos=bool(said("tokenizer.ggml.add_bos_token", bos)),
-        ends_with_eos=bool(said("tokenizer.ggml.add_eos_token", eos)),
+        begins_with_bos=bool(said("tokenizer.ggml.add_bos_token", bos and named["bos"])),
+        ends_with_eos=bool(said("tokenizer.ggml.add_eos_token", eos and named["eos"])),
         space_before=bool(said("tokenizer.ggml.add_space_prefix", space)),
     )
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import polars as pl
 
-from attnscope.analysis.arms import CHANGE, DILUTION, ENRICHMENT, MASS, REDISTRIBUTION
+from attnscope.analysis.arms import CHANGE, DILUTION, ENRICHMENT, MASS, REDISTRIBUTION, Arm
 from attnscope.analysis.comparisons import Compared
 from attnscope.analysis.effects import FALSE_DISCOVERIES, FEWEST
 from attnscope.analysis.matching import BY_NUMBER
 from attnscope.figures import sentences
+from attnscope.figures.selection import LAYOUTS
 from attnscope.study.measures import KEPT, MOVED, TAKEN
 
 TOP = 3  # heads named of each class
@@ -57,8 +58,12 @@ def facts(found: Compared) -> list[str]:
         told = [f"n = {len(one)} and {len(two)} prompts, others in each run, so not paired; {found.method}."]
     if found.comparison.thing:
         told.append(f"The runs differ in {found.comparison.thing} alone.")
+    layouts = {arm.model: LAYOUTS.get(arm.run.layout(arm.model) or "") for arm in _arms(found)}
+    if None not in layouts.values() and len(set(layouts.values())) > 1:
+        laid_out = ", ".join(f"{layout} for {model}" for model, layout in layouts.items())
+        told.append(f"Prompts {laid_out}: part of a difference may come from that.")
     if found.method != BY_NUMBER:
-        arms = found.comparison.one, found.comparison.two
+        arms = _arms(found)
         pairs = found.heads.unique(["layer", "head"])
         every = [len(arm.run.layers(arm.model)) * len(arm.run.heads(arm.model)) for arm in arms]
         theirs = len(found.heads.unique(["layer_two", "head_two"]))
@@ -72,6 +77,10 @@ def facts(found: Compared) -> list[str]:
         worst: Any = found.heads.filter(pl.col("quantity") == MASS)["floor"].max()
         told.append(f"Rounding makes differences in mass of {worst:.1g} on average in the worst head.")
     return told
+
+
+def _arms(found: Compared) -> tuple[Arm, Arm]:
+    return found.comparison.one, found.comparison.two
 
 
 def _classes(overall: pl.DataFrame, sides: tuple[str, str]) -> Sheet:
