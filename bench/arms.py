@@ -11,12 +11,12 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 import attnscope
-from attnscope.meter.forward import real_rows
-from attnscope.meter.groups import row_weights
-from attnscope.meter.interface import implementation, opened
-from attnscope.meter.kernel import attend
-from attnscope.meter.recorder import Recorder
-from attnscope.meter.visibility import causal_plan, rows_per_block
+from attnscope.attention.forward import real_rows
+from attnscope.attention.groups import row_weights
+from attnscope.attention.interface import implementation, opened
+from attnscope.attention.kernel import attend
+from attnscope.attention.recorder import Recorder
+from attnscope.attention.visibility import causal_plan, rows_per_block
 from bench.clock import Run
 from bench.pairs import Pair
 from bench.prompts import random_tokens, text_tokens

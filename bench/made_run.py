@@ -16,13 +16,13 @@ import yaml
 
 from attnscope.runs.cells import Cell, cell_key
 from attnscope.runs.folder import STUDY, Measured, RunFolder
-from attnscope.runs.order import Order, versions
+from attnscope.runs.request import RunRequest, versions
 from attnscope.runs.tables import Shape, write_tables
-from attnscope.study.alignment import align
-from attnscope.study.parts import Study
 from attnscope.study.prompts import Prompt, read_prompts
-from attnscope.study.segments import INSERTED, Span, Text, segments_of
-from attnscope.study.tokens import Token
+from attnscope.study.schema import Study
+from attnscope.text.alignment import align
+from attnscope.text.segments import INSERTED, Span, Text, segments_of
+from attnscope.text.tokens import Token
 
 WORDS = ("one", "head", "looks", "at", "#", "*", "seven", "rows", "of", "a", "grid", ".", "and", "moves", "it", "left")
 BATCH = 8
@@ -58,7 +58,7 @@ def make_run(path: Path, prompts: int = 500, layers: int = 30, heads: int = 9, m
     """Every head has its own taste, fixed over prompts, so that there is something to find."""
     text = yaml.safe_dump(study(prompts, models), sort_keys=False)
     found = Study.model_validate(yaml.safe_load(text))
-    order = Order(found, text, read_prompts(found, path), command=None)
+    order = RunRequest(found, text, read_prompts(found, path), command=None)
     folder = RunFolder(path)
     shape = Shape(range(layers), range(heads), found.measure.queries, found.rules)
     taste = np.random.default_rng(1).gamma(1.0, 1.0, (layers, heads, 1, len(WORDS) + 1))
@@ -118,7 +118,7 @@ def _measured(cell: Cell, taste: Any, model: int) -> Measured:
     )
 
 
-def _manifest(order: Order, found: Study, layers: int, heads: int, cells: int) -> dict[str, Any]:
+def _manifest(order: RunRequest, found: Study, layers: int, heads: int, cells: int) -> dict[str, Any]:
     proof = {"way": "nothing", "tokens": 0, "difference": 0.0, "sink_share": 0.0, "masks": {}}
     known = {
         "architecture": "made up",

@@ -13,7 +13,7 @@ from attnscope.runs import perform as runs
 from attnscope.runs.batches import Budget, batches
 from attnscope.runs.cells import CellMaker
 from attnscope.runs.folder import RunFolder
-from attnscope.studies import order_study
+from attnscope.studies import request_study
 from bench.pairs import Pair
 
 STUDY = """\
@@ -36,13 +36,13 @@ def study_run(prompts: int, *, batched: bool) -> Pair:
     home = Path(tempfile.mkdtemp(prefix="attnscope-study-"))
     file = home / "study.yaml"
     file.write_text(STUDY.format(count=prompts // 3), encoding="utf-8")
-    order = order_study(str(file))
+    order = request_study(str(file))
     lens = attnscope.load("smollm2-135m-instruct")
     lens.evidence()
     runs.load_lens = lambda *_, **__: lens  # type: ignore[attr-defined]
     # it would change the lens's number format
     runs.look_again = lambda *_: {"cells": []}  # type: ignore[attr-defined]
-    cells, _ = CellMaker(order.study, order.prompts, order.study.models[0], lens.wording, None).make()
+    cells, _ = CellMaker(order.study, order.prompts, order.study.models[0], lens.tokenization, None).make()
     lengths = [len(cell.tokens) for cell in cells]
     groups = batches(lengths, Budget(2048)) if batched else [[number] for number in range(len(cells))]
     inputs = [_padded([cells[number].ids for number in group]) for group in groups]

@@ -13,24 +13,24 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from attnscope.cli.main import app
+from attnscope.edits.sources import sources
 from attnscope.figures.kind import kinds
 from attnscope.runs.tables import TABLES
-from attnscope.study import parts
-from attnscope.study.conditions import sources
+from attnscope.study import schema
 from attnscope.study.file import bundled_studies, read_study
-from attnscope.study.sets import prompt_sets
+from attnscope.text.sets import prompt_sets
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 SECTIONS = {
-    "models": parts.ModelPart,
-    "prompts": parts.PromptsPart,
-    "prompts.answer": parts.AnswerPart,
-    "conditions": parts.ConditionPart,
-    "classes": parts.ClassPart,
-    "measure": parts.MeasurePart,
-    "figures": parts.FigurePart,
-    "figures.panels": parts.PanelPart,
+    "models": schema.ModelSpec,
+    "prompts": schema.PromptsSpec,
+    "prompts.answer": schema.AnswerSpec,
+    "conditions": schema.ConditionSpec,
+    "classes": schema.ClassSpec,
+    "measure": schema.MeasureSpec,
+    "figures": schema.FigureSpec,
+    "figures.panels": schema.PanelSpec,
 }
 
 
@@ -38,8 +38,8 @@ def pages() -> dict[Path, str]:
     """Every generated page, by its path."""
     made = {"cli.md": _cli(), "study-file.md": _study_file(), "run.md": _run(), "figures.md": _figures()}
     found = {DOCS / name: "\n".join(lines) + "\n" for name, lines in made.items()}
-    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **parts.Study.model_json_schema()}
-    found[ROOT / "src/attnscope/study/study.schema.json"] = json.dumps(schema, indent=1) + "\n"
+    declared = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema.Study.model_json_schema()}
+    found[ROOT / "src/attnscope/study/study.schema.json"] = json.dumps(declared, indent=1) + "\n"
     return found
 
 
@@ -75,7 +75,7 @@ def _study_file() -> Iterator[str]:
     yield "Made from the code by `make docs`. `attnscope new FILE` writes a commented one to start from; the schema"
     yield "for editors is `src/attnscope/study/study.schema.json`. Put texts with `:`, `#` or `*` in quotes."
     yield "\n## Top level\n"
-    yield from _keys(parts.Study)
+    yield from _keys(schema.Study)
     for name, part in SECTIONS.items():
         yield f"\n## {name}\n"
         yield (part.__doc__ or "").strip().split("\n")[0]
@@ -88,7 +88,7 @@ def _study_file() -> Iterator[str]:
                 told = "; ".join(f"`{field}`: {info.description}" for field, info in source.model_fields.items())
                 yield f"| `{{{key}: ...}}` | {(source.__doc__ or '').strip()} {told} |"
     yield "\n## Layers\n"
-    yield "`all`, numbers from 0, or relative depths: " + (parts.DepthsPart.model_fields["depths"].description or "")
+    yield "`all`, numbers from 0, or relative depths: " + (schema.DepthsSpec.model_fields["depths"].description or "")
     yield "\n## Bundled sets of prompts\n"
     for each in prompt_sets().values():
         fields = ", ".join(f"`{field}`" for field in each.layouts.fields)

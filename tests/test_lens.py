@@ -8,7 +8,7 @@ import pytest
 
 import attnscope
 from attnscope import AttnscopeError, Lens
-from tests.meter import reference
+from tests.attention import reference
 from tests.tolerances import DEEP, NATS, SUMMED
 
 TEXT = "Solve: # # . * * moves right.\nAnswer:"

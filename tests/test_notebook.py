@@ -12,7 +12,7 @@ import yaml
 
 import attnscope
 from attnscope.figures.write import figure_of
-from attnscope.study.parts import FigurePart
+from attnscope.study.schema import FigureSpec
 from tests.analysis.conftest import performed, study
 from tests.runs.conftest import save_tiny
 
@@ -50,7 +50,7 @@ def test_a_head_and_a_prompt_show_themselves_and_can_be_made_again(run: attnscop
     assert "Prompt 4" in repr(prompt)
     for view in (head, prompt):
         for figure, line in zip(view.figures, yaml.safe_load(view.study), strict=True):
-            assert figure_of(run, FigurePart.model_validate(line)).table.equals(figure.table)
+            assert figure_of(run, FigureSpec.model_validate(line)).table.equals(figure.table)
     assert {path.suffix for path in head.save(tmp_path)} == {".svg", ".png", ".pdf", ".json", ".csv", ".md"}
 
 

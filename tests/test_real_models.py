@@ -15,13 +15,13 @@ from attnscope import Lens
 from attnscope.models.builtin import BUILTINS
 from attnscope.models.cache import place
 from attnscope.models.gguf import converted_from
-from attnscope.study.alignment import carry_over
-from attnscope.study.segments import Piece, whole
-from tests.meter import reference
+from attnscope.text.alignment import carry_over
+from attnscope.text.segments import Piece, whole
+from tests.attention import reference
 from tests.tolerances import DEEP
 
 GEMMA, MINILM, SMOLLM2 = "gemma-3-270m", "minilm-l6", "smollm2-135m-instruct"
-_rows = (files("attnscope.study.sets") / "problems.jsonl").read_text(encoding="utf-8").splitlines()
+_rows = (files("attnscope.text.sets") / "problems.jsonl").read_text(encoding="utf-8").splitlines()
 TEXT = "\n".join(json.loads(row)["question"] for row in _rows)
 PLAIN = "The quick brown fox jumps over the lazy dog, and the dog, who was asleep a moment ago, does not even look up."
 
@@ -53,7 +53,7 @@ def ids_of(lens: Lens, count: int) -> list[int]:
     ("lens", "counts"), [("gemma", (64, 600, 1200)), ("minilm", (5, 64, 300, 512))], indirect=["lens"]
 )
 def test_every_head_equals_eager_attention_alone_and_in_a_padded_batch(lens: Lens, counts: tuple[int, ...]) -> None:
-    prompts = [lens.wording.spelled(ids_of(lens, count)) for count in counts]
+    prompts = [lens.tokenization.spelled(ids_of(lens, count)) for count in counts]
     rows = [{"some": [1, count // 2, count - 1]} for count in counts]
     together = lens.measure_prepared(prompts, ["last", "all", "some"], rows=rows)
     for (_, tokens), batched, count in zip(prompts, together, counts, strict=True):

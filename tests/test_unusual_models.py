@@ -13,8 +13,8 @@ import transformers as tf
 
 import attnscope
 from attnscope import AttnscopeError, Lens
-from tests.meter import reference
-from tests.meter.architectures import COMMON, DEEPSEEK, GROUPED
+from tests.attention import reference
+from tests.attention.architectures import COMMON, DEEPSEEK, GROUPED
 from tests.models import tiny
 from tests.tolerances import SHALLOW, SUMMED
 

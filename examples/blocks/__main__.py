@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from attnscope.cli.main import speak
 from attnscope.errors import AttnscopeError
 from attnscope.models.load import Loaded, load
-from attnscope.study.sets import blocks
+from attnscope.text.sets import blocks
 
 from .card import write_card
 from .evaluation import Asked, ask

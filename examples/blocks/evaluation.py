@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 
 from attnscope.models.load import Loaded
-from attnscope.study.sets import blocks
+from attnscope.text.sets import blocks
 
 from .puzzles import Puzzle, encode, kind, prompt_ids
 
@@ -100,7 +100,7 @@ def names(said: str, puzzle: Puzzle) -> bool:
 def answers(loaded: Loaded, puzzles: Sequence[Puzzle]) -> list[str]:
     """What the model says to each, always the likeliest next token."""
     tokenizer, model = loaded.tokenizer, loaded.model
-    prompts = [prompt_ids(puzzle, loaded.wording) for puzzle in puzzles]
+    prompts = [prompt_ids(puzzle, loaded.tokenization) for puzzle in puzzles]
     longest = max(map(len, prompts))
     ids = torch.tensor([[tokenizer.eos_token_id] * (longest - len(prompt)) + prompt for prompt in prompts])
     mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
@@ -122,7 +122,7 @@ def _choices(puzzle: Puzzle) -> list[str]:
 
 def _likeliest(loaded: Loaded, puzzle: Puzzle, choices: Sequence[str]) -> str:
     model: Any = loaded.model
-    examples = [encode({**puzzle, "worked": choice}, loaded.wording) for choice in choices]
+    examples = [encode({**puzzle, "worked": choice}, loaded.tokenization) for choice in choices]
     padded = pad_sequence([torch.tensor(example.answer) for example in examples], batch_first=True, padding_value=-1)
     with torch.inference_mode():
         before = model.model(torch.tensor([examples[0].prompt]), use_cache=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from attnscope.models.wording import Wording
-from attnscope.study.layout import lay_out
-from attnscope.study.sets import blocks
+from attnscope.models.tokenization import Tokenization
+from attnscope.text.layout import lay_out
+from attnscope.text.sets import blocks
 
 Puzzle = dict[str, Any]
 
@@ -48,23 +48,23 @@ class Example:
         return len(self.prompt) + len(self.answer)
 
 
-def encode(puzzle: Puzzle, wording: Wording) -> Example:
+def encode(puzzle: Puzzle, tokenization: Tokenization) -> Example:
     """Laid out as the bundled study `symbols` lays it out."""
-    tokenizer = wording.tokenizer
+    tokenizer = tokenization.tokenizer
     answer = tokenizer(puzzle["worked"], add_special_tokens=False)["input_ids"]
-    return Example(prompt_ids(puzzle, wording), [*answer, tokenizer.eos_token_id])
+    return Example(prompt_ids(puzzle, tokenization), [*answer, tokenizer.eos_token_id])
 
 
-def prompt_ids(puzzle: Puzzle, wording: Wording) -> list[int]:
+def prompt_ids(puzzle: Puzzle, tokenization: Tokenization) -> list[int]:
     """A puzzle's prompt, up to where the model answers."""
 
     def apply(messages: Any) -> str:
-        return wording.render([{"role": role, "content": content} for role, content in messages])
+        return tokenization.render([{"role": role, "content": content} for role, content in messages])
 
     layout = blocks.SET.layouts.chosen(has_template=True)
     fields = {field: str(puzzle[field]) for field in layout.fields}
     text = lay_out(layout.pieces(fields), apply).text
-    return [token.id for token in wording.tokenize(text, chat=True)]
+    return [token.id for token in tokenization.tokenize(text, chat=True)]
 
 
 def batches(examples: list[Example], size: int, steps: int, seed: int) -> Iterator[list[Example]]:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from attnscope.cli.main import speak
 from attnscope.models.load import Loaded, load
-from attnscope.study.sets import blocks
+from attnscope.text.sets import blocks
 
 from .puzzles import Example, encode
 from .recipe import BASE, HELD_OUT_SEED, SETTINGS
@@ -58,7 +58,7 @@ def attempt(loaded: Loaded, settings: Settings, folder: Path, asked: int, tell: 
         progress=lambda done, loss, _: tell(f"rate {settings.rate:g}: step {done} of {settings.steps}, loss {loss:.3f}")
     )
     puzzles = blocks.make(asked, HELD_OUT_SEED, {**settings.stages[0].options, "part": "held-out"})
-    return Tried(settings.rate, *held_out(training, [encode(puzzle, loaded.wording) for puzzle in puzzles]))
+    return Tried(settings.rate, *held_out(training, [encode(puzzle, loaded.tokenization) for puzzle in puzzles]))
 
 
 @torch.no_grad()

@@ -120,7 +120,9 @@ class Training:
         )
 
     def _examples(self, stage: Stage, number: int) -> list[Example]:
-        return [encode(puzzle, self.loaded.wording) for puzzle in stage_puzzles(stage, self.settings.seed + number)]
+        return [
+            encode(puzzle, self.loaded.tokenization) for puzzle in stage_puzzles(stage, self.settings.seed + number)
+        ]
 
     def _step(self, number: int, batch: list[Example]) -> tuple[float, float]:
         for group in self.optimizer.param_groups:

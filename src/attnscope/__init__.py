@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from attnscope.errors import AttnscopeError
 
 if TYPE_CHECKING:
+    from attnscope.attention.reading import Reading
     from attnscope.lens import Lens, load
-    from attnscope.meter.reading import Reading
     from attnscope.notebook import Run
     from attnscope.studies import run_study
 
@@ -30,7 +30,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(lens, name)
     if name == "Reading":
-        from attnscope.meter.reading import Reading
+        from attnscope.attention.reading import Reading
 
         return Reading
     if name == "Run":

@@ -7,21 +7,21 @@ from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 
+from attnscope.attention.answer import write_answer
+from attnscope.attention.card import Card, evidence_card
+from attnscope.attention.forward import input_device
+from attnscope.attention.groups import Rows
+from attnscope.attention.input import InputCheck
+from attnscope.attention.loss import check_input
+from attnscope.attention.meter import Meter
+from attnscope.attention.parity import Parity
+from attnscope.attention.reading import Reading
 from attnscope.errors import AttnscopeError
-from attnscope.meter.answer import write_answer
-from attnscope.meter.card import Card, evidence_card
-from attnscope.meter.forward import input_device
-from attnscope.meter.groups import Rows
-from attnscope.meter.input import InputCheck
-from attnscope.meter.loss import check_input
-from attnscope.meter.meter import Meter
-from attnscope.meter.parity import Parity
-from attnscope.meter.reading import Reading
 from attnscope.models.load import Loaded
 from attnscope.models.load import load as load_model
 from attnscope.models.memory import free_memory
 from attnscope.models.precision import widen
-from attnscope.study.tokens import Token
+from attnscope.text.tokens import Token
 
 PROBE = (
     "The town lies on both sides of a river, and three bridges join its halves. In 1887 the oldest of them was washed "
@@ -45,8 +45,8 @@ class Lens:
     def __init__(self, loaded: Loaded) -> None:
         self.loaded = loaded
         self.model = loaded.model
-        self.wording = loaded.wording
-        self.tokenizer = loaded.wording.tokenizer
+        self.tokenization = loaded.tokenization
+        self.tokenizer = loaded.tokenization.tokenizer
         self.name = loaded.name
         self._meter = Meter(loaded.model, loaded.name, loaded.layers, loaded.unreadable)
 
@@ -132,7 +132,7 @@ class Lens:
     ) -> Reading:
         """`measure` for a prompt given as token ids; its text is the tokens' own, one after the other."""
         _refuse_if_empty(ids, "token ids")
-        text, tokens = self.wording.spelled(ids)
+        text, tokens = self.tokenization.spelled(ids)
         each = None if rows is None else [rows]
         return self.measure_prepared(
             [(text, tokens)],
@@ -194,11 +194,11 @@ class Lens:
 
     def render(self, text: str) -> str:
         """The text as a user message in the model's chat template, up to where the model would answer."""
-        return self.wording.render([{"role": "user", "content": text}])
+        return self.tokenization.render([{"role": "user", "content": text}])
 
     def tokenize(self, text: str, *, chat: bool = False) -> list[Token]:
         """The tokens the model sees, each with its characters in the text."""
-        return self.wording.tokenize(text, chat=chat)
+        return self.tokenization.tokenize(text, chat=chat)
 
     @cached_property
     def parity(self) -> Parity:

@@ -13,8 +13,8 @@ from attnscope.analysis import run as analysis
 from attnscope.analysis.head_kinds import head_kinds
 from attnscope.errors import AttnscopeError, near
 from attnscope.figures.write import Figure, content, figure_of, plain, study_lines, write_figure
-from attnscope.study.measures import SCORES
-from attnscope.study.parts import FigurePart
+from attnscope.measures.names import SCORES
+from attnscope.study.schema import FigureSpec
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class View:
 
     title: str
     facts: tuple[str, ...]
-    parts: tuple[FigurePart, ...]
+    parts: tuple[FigureSpec, ...]
     figures: tuple[Figure, ...]
 
     @property
@@ -142,9 +142,9 @@ class Run(analysis.Run):
     def _view(self, title: str, facts: Sequence[str], **part: Any) -> View:
         return self._views(title, facts, [_part(**part)])
 
-    def _views(self, title: str, facts: Sequence[str], parts: Sequence[FigurePart]) -> View:
+    def _views(self, title: str, facts: Sequence[str], parts: Sequence[FigureSpec]) -> View:
         return View(title, tuple(facts), tuple(parts), tuple(figure_of(self, part) for part in parts))
 
 
-def _part(**options: Any) -> FigurePart:
-    return FigurePart(name=options["kind"], **{key: value for key, value in options.items() if value is not None})
+def _part(**options: Any) -> FigureSpec:
+    return FigureSpec(name=options["kind"], **{key: value for key, value in options.items() if value is not None})

@@ -12,10 +12,10 @@ from attnscope.figures.kind import find_kind
 from attnscope.notebook import Run
 from attnscope.report.write import is_reported, report_run
 from attnscope.runs.folder import RunFolder
-from attnscope.runs.order import Order
+from attnscope.runs.request import RunRequest
 from attnscope.study.file import bundled_studies, find_study, read_study, refuse_unknown_segments
-from attnscope.study.parts import FigurePart, Study
 from attnscope.study.prompts import read_prompts
+from attnscope.study.schema import FigureSpec, Study
 
 if TYPE_CHECKING:
     from attnscope.runs.perform import Outcome, Watcher
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 RUNS = Path("runs")
 
 
-def order_study(
+def request_study(
     name: str,
     *,
     limit: int | None = None,
@@ -35,7 +35,7 @@ def order_study(
     command: str | None = None,
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
-) -> Order:
+) -> RunRequest:
     """A study by bundled name or file, checked and with its prompts; nothing is loaded yet.
 
     limit: only the first so many prompts. models: only these, by label. swaps: other sources, by label. instead: a
@@ -63,7 +63,7 @@ def order_study(
                 "there would be no prompts", where=f"--limit {limit}", allowed="1 or more", todo="give a larger limit"
             )
         prompts = replace(prompts, prompts=prompts.prompts[:limit])
-    return Order(
+    return RunRequest(
         study,
         path.read_text(encoding="utf-8"),
         prompts,
@@ -78,23 +78,23 @@ def order_study(
 def run_study(name: str, out: Path | str | None = None, *, watcher: Watcher | None = None, **options: object) -> Run:
     """Run a study into a folder (runs/NAME by default) and return the run, with its figures and report written.
 
-    Options are those of `order_study`. Run again, it measures only what is missing.
+    Options are those of `request_study`. Run again, it measures only what is missing.
     """
     from attnscope.runs.perform import perform
 
-    order = order_study(name, **options)  # type: ignore[arg-type]
+    request = request_study(name, **options)  # type: ignore[arg-type]
     folder = default_folder(name) if out is None else Path(out)
-    perform(order, RunFolder(folder), watcher)
+    perform(request, RunFolder(folder), watcher)
     if not is_reported(folder):
         report_run(folder)
     return Run(folder)
 
 
-def perform_order(order: Order, folder: Path, watcher: Watcher | None = None, **options: Any) -> Outcome:
-    """Bring a folder up to date with an order; options are those of `perform`."""
+def perform_request(request: RunRequest, folder: Path, watcher: Watcher | None = None, **options: Any) -> Outcome:
+    """Bring a folder up to date with an request; options are those of `perform`."""
     from attnscope.runs.perform import perform
 
-    return perform(order, RunFolder(folder), watcher, **options)
+    return perform(request, RunFolder(folder), watcher, **options)
 
 
 def default_folder(name: str) -> Path:
@@ -143,7 +143,7 @@ def _relabelled(study: Study, source: str) -> Study:
     def renamed(names: Sequence[str] | None) -> list[str] | None:
         return None if names is None else [label if name == labels[0] else name for name in names]
 
-    def figure(part: FigurePart) -> FigurePart:
+    def figure(part: FigureSpec) -> FigureSpec:
         panels = part.panels and [
             panel.model_copy(
                 update={"model": label, "also": [each.model_copy(update={"model": label}) for each in panel.also]}

@@ -11,12 +11,12 @@ import pytest
 import torch
 import transformers
 
-from attnscope.analysis.arms import Arm
 from attnscope.analysis.comparisons import Comparison, compare, comparisons
 from attnscope.analysis.effects import effects
 from attnscope.analysis.insertion import insertion, untouched_classes
 from attnscope.analysis.matching import BY_BEHAVIOUR, BY_NUMBER, matched
 from attnscope.analysis.run import Run
+from attnscope.analysis.sides import Side
 from attnscope.analysis.two_runs import between, differing
 from attnscope.errors import AttnscopeError
 from tests.analysis.conftest import CONDITIONS, performed, study
@@ -124,8 +124,8 @@ def test_the_split_is_the_one_by_hand(run: Run) -> None:
 
 
 def test_an_insertion_that_only_dilutes_moves_nothing() -> None:
-    from attnscope.analysis.gazes import Gaze
     from attnscope.analysis.insertion import _split
+    from attnscope.analysis.received import Gaze
 
     before = np.array([[[0.5, 0.3, 0.2]]])
     after = np.array([[[0.25, 0.4, 0.1, 0.15, 0.1]]])  # half is kept, tokens 1 and 3 are inserted
@@ -169,12 +169,12 @@ def test_heads_under_other_numbers_are_found_by_behaviour_and_a_fine_tune_by_num
         tokenizer.save_pretrained(tmp_path / name)
     models = [{"label": name, "source": str(tmp_path / name)} for name in ("one", "other", "tuned")]
     run = performed(study(models, conditions=["none"], measure={"queries": ["last", "all"]}), tmp_path)
-    other = matched(Arm(run, "one", "none"), Arm(run, "other", "none"))
+    other = matched(Side(run, "one", "none"), Side(run, "other", "none"))
     assert other.method == BY_BEHAVIOUR
     pairs = {(int(layer), int(head)): int(two) for layer, head, two in zip(*other.one, other.two[1], strict=True)}
     assert pairs == {(layer, order[place]): place for layer in range(2) for place in range(4)}
-    assert matched(Arm(run, "one", "none"), Arm(run, "tuned", "none")).method == BY_NUMBER
-    same = compare(Comparison("model", Arm(run, "one", "none"), Arm(run, "other", "none"))).heads
+    assert matched(Side(run, "one", "none"), Side(run, "tuned", "none")).method == BY_NUMBER
+    same = compare(Comparison("model", Side(run, "one", "none"), Side(run, "other", "none"))).heads
     assert same["difference"].abs().max() < SHALLOW  # type: ignore[operator]
 
 

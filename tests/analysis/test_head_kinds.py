@@ -10,7 +10,7 @@ from transformers import MistralConfig
 
 from attnscope.analysis.head_kinds import _kinds, head_kinds, scores
 from attnscope.analysis.run import Run
-from attnscope.study.patterns import PATTERNS
+from attnscope.measures.patterns import PATTERNS
 from tests.analysis.conftest import performed, study
 from tests.models.tiny import llama_config, save_model
 from tests.models.tiny import tokenizer as byte_tokenizer

@@ -12,16 +12,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-from attnscope.analysis.gazes import Heads, gazes, head_along, tokens_of
+from attnscope.analysis.cache import FOLDER
 from attnscope.analysis.head_kinds import scores
 from attnscope.analysis.insertion import insertion
-from attnscope.analysis.kept import FOLDER
 from attnscope.analysis.ranking import ranked_by_distance
+from attnscope.analysis.received import Heads, gazes, head_along, tokens_of
 from attnscope.analysis.run import ChangedError, Run
 from attnscope.figures.write import figure_of
 from attnscope.report.write import report_run
-from attnscope.studies import order_study, perform_order
-from attnscope.study.parts import FigurePart
+from attnscope.studies import perform_request, request_study
+from attnscope.study.schema import FigureSpec
 from tests.tolerances import SUMMED
 
 
@@ -110,7 +110,7 @@ def test_results_of_other_tables_are_never_found(run: Run, tmp_path: Path, chang
     shutil.copytree(run.path, home)
     lie(home / FOLDER)
     change(home / "study.yaml")
-    perform_order(order_study(str(home / "study.yaml")), home, second_look=False)
+    perform_request(request_study(str(home / "study.yaml")), home, second_look=False)
     other = Run(home)
     assert (other.mark, other.chance) != (run.mark, run.chance)
     same(everything(other), everything(copied(other, tmp_path / "fresh", FOLDER)))
@@ -133,7 +133,7 @@ def test_of_a_table_changed_by_hand_nothing_is_kept_and_it_is_what_counts(run: R
 def test_tables_written_while_a_run_is_open_are_not_mixed(run: Run, tmp_path: Path) -> None:
     opened = copied(run, tmp_path / "open")
     opened.table("mass").collect()
-    perform_order(order_study(str(opened.path / "study.yaml"), limit=3), opened.path, second_look=False)
+    perform_request(request_study(str(opened.path / "study.yaml"), limit=3), opened.path, second_look=False)
     with pytest.raises(ChangedError, match="written anew"):
         opened.table("mass")
     assert len(Run(opened.path).table("prompts").collect()) == 9
@@ -141,7 +141,7 @@ def test_tables_written_while_a_run_is_open_are_not_mixed(run: Run, tmp_path: Pa
 
 
 def test_a_map_sorted_by_effect_has_the_same_values_the_largest_first(run: Run) -> None:
-    part = FigurePart(name="map", kind="heatmap", measure="question", difference=["none", "filler"], sort="effect")
+    part = FigureSpec(name="map", kind="heatmap", measure="question", difference=["none", "filler"], sort="effect")
     made = figure_of(run, part).table
     plain = figure_of(run, part.model_copy(update={"sort": "depth"})).table
     keys = ["layer", "head", "value", "q"]

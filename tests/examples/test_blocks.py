@@ -20,7 +20,7 @@ from examples.blocks.training import CHECKPOINT, Settings, Training, answer_logi
 from attnscope.errors import AttnscopeError
 from attnscope.models.builtin import BUILTINS
 from attnscope.models.load import load
-from attnscope.study.sets.blocks import make
+from attnscope.text.sets.blocks import make
 from tests.models import tiny
 
 FEW = Stage(steps=6, puzzles=12, options={"moves": ["translate"], "least": 4, "most": 4})
@@ -125,7 +125,7 @@ def test_a_saved_adapter_is_loaded_as_it_was_trained_and_knows_its_base(model: s
 
 def test_only_answers_are_learned_and_padding_changes_nothing(model: str) -> None:
     loaded = load(model)
-    examples = [encode(puzzle, loaded.wording) for puzzle in stage_puzzles(FEW, 1)[:3]]
+    examples = [encode(puzzle, loaded.tokenization) for puzzle in stage_puzzles(FEW, 1)[:3]]
     examples[0].prompt[:] = examples[0].prompt[5:]  # so that lengths differ
     with torch.no_grad():
         together, wanted, row = answer_logits(loaded.model, examples)
@@ -137,7 +137,7 @@ def test_only_answers_are_learned_and_padding_changes_nothing(model: str) -> Non
 
 
 def test_each_pass_takes_every_puzzle_once_in_another_order(model: str) -> None:
-    examples = [encode(puzzle, load(model).wording) for puzzle in stage_puzzles(FEW, 1)]
+    examples = [encode(puzzle, load(model).tokenization) for puzzle in stage_puzzles(FEW, 1)]
     made = [[tuple(each.prompt) for each in batch] for batch in batches(examples, 4, 6, seed=1)]
     first, second = list(chain(*made[:3])), list(chain(*made[3:]))
     assert sorted(first) == sorted(second) == sorted(tuple(each.prompt) for each in examples)
@@ -162,7 +162,7 @@ def test_the_choice_is_the_answer_the_model_finds_likeliest(model: str) -> None:
     assert len({choice.split(":")[0] + choice.split(":")[1] for choice in choices}) == len(choices)
     surprises = []
     for choice in choices:
-        example = encode({**puzzle, "worked": choice}, loaded.wording)
+        example = encode({**puzzle, "worked": choice}, loaded.tokenization)
         logits, wanted, _ = answer_logits(loaded.model, [example])
         surprises.append(float(torch.nn.functional.cross_entropy(logits, wanted, reduction="sum")))
     assert found.chosen == (choices[surprises.index(min(surprises))] == puzzle["worked"])

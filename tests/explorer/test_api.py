@@ -18,8 +18,8 @@ from starlette.testclient import TestClient
 from attnscope.analysis.run import Run
 from attnscope.explorer.app import make_app
 from attnscope.explorer.guard import HEADERS, Guard
+from attnscope.explorer.runs import Shelf
 from attnscope.explorer.serve import hosts_of
-from attnscope.explorer.shelf import Shelf
 
 KNOWN: dict[str, list[Any]] = {
     "run": ["explored"],

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser
 
 from attnscope.analysis.run import Run
 from attnscope.figures.write import figure_of
-from attnscope.study.parts import FigurePart
+from attnscope.study.schema import FigureSpec
 from tests.explorer.conftest import HOSTILE, LABELS, Watched, numbers
 from tests.tolerances import SUMMED
 
@@ -343,7 +343,7 @@ def test_hostile_text_is_shown_and_never_run(server: str, watched: Watched, host
 def test_what_is_shown_can_be_taken_along(server: str, watched: Watched, explored: Run, tmp_path: Path) -> None:
     page = watched.open(f"{server}/explored/map?measure=question&condition=filler&less=none")
     page.get_by_role("button", name="study line").click()
-    part = FigurePart.model_validate(yaml.safe_load(page.get_by_label("Study lines").input_value())[0])
+    part = FigureSpec.model_validate(yaml.safe_load(page.get_by_label("Study lines").input_value())[0])
     figure = figure_of(explored, part)
     for name, ending in (("SVG", ".svg"), ("PNG", ".png"), ("CSV", ".csv")):
         with page.expect_download() as caught:

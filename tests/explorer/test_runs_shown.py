@@ -19,10 +19,10 @@ from attnscope.analysis.run import Run
 from attnscope.errors import AttnscopeError
 from attnscope.explorer.app import make_app
 from attnscope.explorer.live import Desk
-from attnscope.explorer.shelf import Shelf
+from attnscope.explorer.runs import Shelf
 from attnscope.runs.batches import Budget
 from attnscope.runs.perform import Silent
-from attnscope.studies import order_study, perform_order
+from attnscope.studies import perform_request, request_study
 from tests.cli.conftest import Run as Command
 from tests.explorer.conftest import Watched, free_port, serving
 from tests.tolerances import SHALLOW
@@ -49,9 +49,9 @@ def running(explored: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     monkeypatch.setattr("attnscope.runs.perform.SHOWN_FIRST", 0.0)
     monkeypatch.setattr("attnscope.runs.perform.SHOWN_EVERY", 0.0)
     monkeypatch.setattr("attnscope.runs.perform.SHOWN_SHARE", 1e9)
-    order = order_study(str(explored.path / "study.yaml"), models=["one"])
+    order = request_study(str(explored.path / "study.yaml"), models=["one"])
     watcher, folder = Halting(13), tmp_path / "running"
-    worker = threading.Thread(target=perform_order, args=(order, folder, watcher), kwargs={"second_look": False})
+    worker = threading.Thread(target=perform_request, args=(order, folder, watcher), kwargs={"second_look": False})
     worker.start()
     assert watcher.halted.wait(120)
     yield folder, watcher, worker
@@ -123,8 +123,8 @@ def test_a_run_that_changes_is_opened_again(explored: Run, tmp_path: Path) -> No
     shelf = Shelf([home])
     client = TestClient(make_app(shelf))
     assert client.get("/api/runs/changing").json()["prompts"] == 9
-    order = order_study(str(home / "study.yaml"), limit=4)
-    perform_order(order, home, second_look=False)
+    order = request_study(str(home / "study.yaml"), limit=4)
+    perform_request(order, home, second_look=False)
     assert client.get("/api/runs/changing").json()["prompts"] == 4
 
 

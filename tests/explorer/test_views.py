@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from attnscope.analysis.run import TABLES, Run
 from attnscope.explorer import views
 from attnscope.explorer.app import make_app
-from attnscope.explorer.shelf import Shelf
+from attnscope.explorer.runs import Shelf
 from tests.analysis.conftest import performed, study
 from tests.models import tiny
 from tests.runs.conftest import CHAT
@@ -167,12 +167,12 @@ def test_what_one_side_has_none_of_is_not_tested(explored: Run) -> None:
     place = views.Place("one", 1, 2, "last")
     rows = {
         row.token_class: row
-        for row in views.pair(explored, views.Side(place, "none"), views.Side(place, "filler")).rows
+        for row in views.pair(explored, views.HeadSide(place, "none"), views.HeadSide(place, "filler")).rows
     }
     assert rows["inserted"].difference is not None
     assert (rows["inserted"].q, rows["inserted"].sure) == (None, None)
     assert rows["question"].q is not None
-    same = views.pair(explored, views.Side(place, "none"), views.Side(place, "none"))
+    same = views.pair(explored, views.HeadSide(place, "none"), views.HeadSide(place, "none"))
     assert not any(row.sure for row in same.rows)
 
 

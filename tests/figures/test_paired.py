@@ -12,9 +12,9 @@ import torch
 import transformers
 import yaml
 
-from attnscope.analysis.arms import empty_classes
 from attnscope.analysis.effects import effects
 from attnscope.analysis.run import Run
+from attnscope.analysis.sides import empty_classes
 from attnscope.errors import AttnscopeError
 from attnscope.figures.kind import Look
 from attnscope.figures.write import draw_tables

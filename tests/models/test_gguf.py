@@ -47,16 +47,16 @@ def ids(tokenizer: Any, text: str) -> list[int]:
 @pytest.mark.parametrize("chat", [True, False])
 @pytest.mark.parametrize("flags", FLAGS)
 def test_bos_and_eos_are_added_as_a_byte_level_file_says(tmp_path: Path, flags: dict[str, Any], chat: bool) -> None:
-    wording = look_up(str(tiny.write_gguf(tmp_path / "x.gguf", chat=chat, **flags))).wording
+    tokenization = look_up(str(tiny.write_gguf(tmp_path / "x.gguf", chat=chat, **flags))).tokenization
     own = PreTrainedTokenizerFast(tokenizer_object=tiny.tokenizer().backend_tokenizer, **tiny.SPECIAL, **flags)
     for text in TEXTS:
-        assert ids(wording.tokenizer, text) == ids(own, text), text
-    assert wording.has_template == chat
+        assert ids(tokenization.tokenizer, text) == ids(own, text), text
+    assert tokenization.has_template == chat
     if chat:
-        assert wording.render([{"role": "user", "content": "hi"}]) == "hi"
+        assert tokenization.render([{"role": "user", "content": "hi"}]) == "hi"
     else:
         with pytest.raises(AttnscopeError, match="no chat template"):
-            wording.render([{"role": "user", "content": "hi"}])
+            tokenization.render([{"role": "user", "content": "hi"}])
 
 
 @pytest.mark.usefixtures("cache")
@@ -64,8 +64,8 @@ def test_bos_and_eos_are_added_as_a_byte_level_file_says(tmp_path: Path, flags: 
 def test_without_a_flag_the_vocabulary_decides_whether_a_text_begins_with_bos(
     tmp_path: Path, pre: str, begins: bool
 ) -> None:
-    wording = look_up(str(tiny.write_gguf(tmp_path / "x.gguf", pre=pre))).wording
-    assert (ids(wording.tokenizer, "a")[0] == 0) == begins
+    tokenization = look_up(str(tiny.write_gguf(tmp_path / "x.gguf", pre=pre))).tokenization
+    assert (ids(tokenization.tokenizer, "a")[0] == 0) == begins
 
 
 SPM = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", "a", "b", "\u2581a", "ab"]
@@ -129,7 +129,7 @@ def spm_tokenizer(kind: Any, tokens: list[str], **options: Any) -> Any:
     "flags", [*FLAGS, {"add_space_prefix": False}, {"add_bos_token": False, "add_space_prefix": True}]
 )
 def test_a_sentencepiece_file_is_tokenized_as_the_llama_tokenizer_would(tmp_path: Path, flags: dict[str, Any]) -> None:
-    wording = look_up(str(write_spm(tmp_path / "x.gguf", "llama", SPM, **flags))).wording
+    tokenization = look_up(str(write_spm(tmp_path / "x.gguf", "llama", SPM, **flags))).tokenization
     own = spm_tokenizer(
         LlamaTokenizer,
         SPM,
@@ -138,10 +138,10 @@ def test_a_sentencepiece_file_is_tokenized_as_the_llama_tokenizer_would(tmp_path
         add_prefix_space=flags.get("add_space_prefix", True),
     )
     for text in ["a b", "ab a", " a", "b\na", "\u00e9"]:
-        assert ids(wording.tokenizer, text) == ids(own, text), text
-        inner = wording.tokenizer(text, add_special_tokens=False)["input_ids"]
-        assert wording.tokenizer.decode(inner).lstrip() == text.lstrip()
-    first = ids(wording.tokenizer, "a b")[0]
+        assert ids(tokenization.tokenizer, text) == ids(own, text), text
+        inner = tokenization.tokenizer(text, add_special_tokens=False)["input_ids"]
+        assert tokenization.tokenizer.decode(inner).lstrip() == text.lstrip()
+    first = ids(tokenization.tokenizer, "a b")[0]
     assert (first == SPM.index("<s>")) == flags.get("add_bos_token", True)
 
 
@@ -153,19 +153,19 @@ def test_a_gemma_file_is_tokenized_as_the_gemma_tokenizer_would(tmp_path: Path, 
     own = spm_tokenizer(GemmaTokenizer, GEMMA, **settings)
     for text in ["a b", "ab a", " a", "b\na", "\u00e9"]:
         assert ids(loaded.tokenizer, text) == ids(own, text), text
-    begins = loaded.wording.tokenize("ab")[0]
+    begins = loaded.tokenization.tokenize("ab")[0]
     assert (begins.id == 2 and begins.special) == settings["add_bos_token"]
 
 
 def test_control_tokens_of_a_file_are_special(gguf: Path) -> None:
-    tokens = look_up(str(gguf)).wording.tokenize("<s>a</s>")
+    tokens = look_up(str(gguf)).tokenization.tokenize("<s>a</s>")
     assert [(token.id, token.special) for token in tokens if token.text != "a"] == [(0, True), (1, True)]
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(max_size=40))
 def test_converting_changes_no_token_of_any_text(gguf: Path, text: str) -> None:
-    tokenizer = look_up(str(gguf)).wording.tokenizer
+    tokenizer = look_up(str(gguf)).tokenization.tokenizer
     assert tokenizer(text)["input_ids"] == tiny.tokenizer()(text)["input_ids"]
 
 

@@ -13,7 +13,7 @@ from tokenizers.trainers import BpeTrainer
 from transformers import PreTrainedTokenizerFast
 
 from attnscope.models.load import look_up
-from attnscope.models.wording import HALF, Wording
+from attnscope.models.tokenization import HALF, Tokenization
 from tests.models import tiny
 
 PARTS = ["The", " cat", "s", "/", " ", "\n", "\t", "é", "e\u0301", "🙂", "👩‍👩‍👧", "語", "#", " the", " sat"]
@@ -22,25 +22,25 @@ TEXTS = st.lists(st.sampled_from(PARTS), min_size=1, max_size=12).map("".join)
 
 
 @pytest.fixture(scope="module")
-def default() -> Wording:
-    return look_up("smollm2-135m-instruct").wording
+def default() -> Tokenization:
+    return look_up("smollm2-135m-instruct").tokenization
 
 
 @pytest.fixture(scope="module")
-def blanks_before_words() -> Wording:
+def blanks_before_words() -> Tokenization:
     """As sentencepiece's are: a blank belongs to the word behind it, and is not spelled at the start of a text."""
     learned: Any = Tokenizer(BPE(**UNKNOWN))
     learned.pre_tokenizer = pre_tokenizers.Metaspace()
     learned.decoder = decoders.Metaspace()
     trainer = BpeTrainer(vocab_size=90, special_tokens=["<unk>", "<s>", "</s>"])
     learned.train_from_iterator(["the cat sat on the mat and the cat had a hat"] * 9, trainer)
-    return Wording(PreTrainedTokenizerFast(tokenizer_object=learned, **tiny.SPECIAL, **UNKNOWN), "tiny")
+    return Tokenization(PreTrainedTokenizerFast(tokenizer_object=learned, **tiny.SPECIAL, **UNKNOWN), "tiny")
 
 
 @settings(deadline=None, max_examples=200)
 @given(text=TEXTS, cut=st.integers(0, 12))
 def test_an_answers_tokens_cover_its_text_as_the_tokenizer_would_have_cut_it(
-    default: Wording, text: str, cut: int
+    default: Tokenization, text: str, cut: int
 ) -> None:
     tokens = default.tokenize(text, chat=True)
     ids = [token.id for token in tokens]
@@ -53,7 +53,7 @@ def test_an_answers_tokens_cover_its_text_as_the_tokenizer_would_have_cut_it(
         assert [(token.start, token.end) for token in more] == [(token.start, token.end) for token in tokens[cut:]]
 
 
-def test_blanks_are_spelled_where_they_stand(blanks_before_words: Wording) -> None:
+def test_blanks_are_spelled_where_they_stand(blanks_before_words: Tokenization) -> None:
     ids = blanks_before_words.tokenizer("the cat sat", add_special_tokens=False)["input_ids"]
     first = blanks_before_words.tokenizer("the", add_special_tokens=False)["input_ids"]
     assert ids[: len(first)] == first
@@ -63,7 +63,7 @@ def test_blanks_are_spelled_where_they_stand(blanks_before_words: Wording) -> No
     assert " cat" in blanks_before_words.words
 
 
-def test_half_a_character_at_the_end_is_told_as_such(default: Wording) -> None:
+def test_half_a_character_at_the_end_is_told_as_such(default: Tokenization) -> None:
     ids = [token.id for token in default.tokenize("a \U00013000", chat=True)]
     text, tokens = default.spelled(ids[:-1])
     assert text.startswith("a ")

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnscope.lens import Lens
-from tests.meter import reference
+from tests.attention import reference
 
 Belongs = Callable[[str, int, list[str]], bool]
 """(text, place of the character, each character's segment) -> does the class claim it?"""

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
+from attnscope.edits.sources.fitting import exactly
+from attnscope.edits.sources.sentence import Sentence
+from attnscope.edits.sources.source import Ground
 from attnscope.errors import AttnscopeError
 from attnscope.models.load import look_up
 from attnscope.runs.cells import Cell, CellMaker, Dropped
-from attnscope.studies import order_study
-from attnscope.study.conditions.fitting import exactly
-from attnscope.study.conditions.sentence import Sentence
-from attnscope.study.conditions.source import Ground
+from attnscope.studies import request_study
 
 QUESTION = "Which of the two is larger, and why do you think so?"
 
@@ -27,9 +27,9 @@ def cells(tmp_path: Path, model: str, *conditions: dict[str, Any], **more: Any) 
     study = {"models": [model], "prompts": prompts, "conditions": ["none", *conditions]}
     file = tmp_path / "study.yaml"
     file.write_text(yaml.safe_dump(study), encoding="utf-8")
-    order = order_study(str(file))
+    order = request_study(str(file))
     found = look_up(model)
-    return CellMaker(order.study, order.prompts, order.study.models[0], found.wording, found.facts.context).make()
+    return CellMaker(order.study, order.prompts, order.study.models[0], found.tokenization, found.facts.context).make()
 
 
 MODEL = "smollm2-135m-instruct"

@@ -23,7 +23,7 @@ from attnscope.errors import AttnscopeError
 from attnscope.runs import batches as batches_module
 from attnscope.runs.batches import PADDING, Budget, batches
 from attnscope.runs.tables import TABLES
-from attnscope.studies import order_study, perform_order, run_study
+from attnscope.studies import perform_request, request_study, run_study
 from tests.runs import brute
 from tests.tolerances import SHALLOW
 
@@ -74,21 +74,21 @@ def test_a_finished_run_does_nothing_and_a_changed_study_only_what_changed(study
     from attnscope.runs.perform import perform
 
     folder = RunFolder(tmp_path / "run")
-    first = perform(order_study(str(study_file)), folder)
+    first = perform(request_study(str(study_file)), folder)
     assert (first.measured, first.kept, first.unchanged) == (18, 0, False)
     before = contents(folder.path)
     stamps = {path: path.stat().st_mtime_ns for path in folder.path.rglob("*.*")}
-    again = perform(order_study(str(study_file)), folder)
+    again = perform(request_study(str(study_file)), folder)
     assert again.unchanged
     assert {path: path.stat().st_mtime_ns for path in folder.path.rglob("*.*")} == stamps
     study_file.write_text(study_file.read_text().replace('hash: "#"', 'hash: "#*"'))
-    reclassed = perform(order_study(str(study_file)), folder)
+    reclassed = perform(request_study(str(study_file)), folder)
     assert (reclassed.measured, reclassed.kept) == (0, 18)
     held = {name: pl.read_parquet(io.BytesIO(before[f"{name}.parquet"])) for name in ("received", "mass")}
     assert pl.read_parquet(folder.path / "received.parquet").equals(held["received"])
     assert not pl.read_parquet(folder.path / "mass.parquet").equals(held["mass"])
     study_file.write_text(study_file.read_text().replace("tokens: 24", "tokens: 30"))
-    longer = perform(order_study(str(study_file)), folder)
+    longer = perform(request_study(str(study_file)), folder)
     assert (longer.measured, longer.kept) == (12, 6)
 
 
@@ -109,7 +109,7 @@ SMALL_BATCHES = {"cpu": 200}
 def perform_elsewhere(study: str, out: str) -> None:
     os.setsid()
     batches_module.ENOUGH.update(SMALL_BATCHES)
-    perform_order(order_study(study), Path(out))
+    perform_request(request_study(study), Path(out))
 
 
 def with_more_prompts(study_file: Path, count: int) -> None:
@@ -127,7 +127,7 @@ def test_a_run_killed_at_any_moment_goes_on_to_the_same_tables(
     with_more_prompts(study_file, 12)
     monkeypatch.setitem(batches_module.ENOUGH, "cpu", SMALL_BATCHES["cpu"])
     whole = tmp_path / "whole"
-    perform_order(order_study(str(study_file)), whole)
+    perform_request(request_study(str(study_file)), whole)
     out = tmp_path / "killed"
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload(["attnscope.studies", "transformers.models.llama.modeling_llama"])
@@ -147,7 +147,7 @@ def test_a_run_killed_at_any_moment_goes_on_to_the_same_tables(
         process.join()
         kills += 1
     assert kills >= 5
-    perform_order(order_study(str(study_file)), out)
+    perform_request(request_study(str(study_file)), out)
     assert contents(out) == contents(whole)
     assert not list(out.rglob(".*partial*"))
 

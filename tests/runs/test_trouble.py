@@ -16,7 +16,7 @@ import yaml
 from attnscope.errors import AttnscopeError, NoRoomError
 from attnscope.lens import Lens
 from attnscope.report.write import report_run
-from attnscope.studies import order_study, perform_order, run_study
+from attnscope.studies import perform_request, request_study, run_study
 from tests.models import tiny
 from tests.runs.conftest import save_tiny
 from tests.runs.test_runs import contents
@@ -26,7 +26,7 @@ from tests.tolerances import SHALLOW
 def test_a_batch_that_does_not_fit_is_split_and_what_never_fits_is_told(
     study_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = perform_order(order_study(str(study_file)), tmp_path / "whole")
+    whole = perform_request(request_study(str(study_file)), tmp_path / "whole")
     measure, sizes = Lens.measure_prepared, []
 
     def narrow(self: Lens, prompts: Any, *more: Any, **options: Any) -> Any:
@@ -36,7 +36,7 @@ def test_a_batch_that_does_not_fit_is_split_and_what_never_fits_is_told(
         return measure(self, prompts, *more, **options)
 
     monkeypatch.setattr(Lens, "measure_prepared", narrow)
-    split = perform_order(order_study(str(study_file)), tmp_path / "split")
+    split = perform_request(request_study(str(study_file)), tmp_path / "split")
     assert max(sizes) > 1
     assert split.measured + len(split.dropped) == whole.measured == 18
     assert split.dropped
@@ -50,12 +50,12 @@ def test_a_batch_that_does_not_fit_is_split_and_what_never_fits_is_told(
 
 
 def test_a_damaged_cell_is_measured_again(study_file: Path, tmp_path: Path) -> None:
-    perform_order(order_study(str(study_file)), tmp_path / "run")
+    perform_request(request_study(str(study_file)), tmp_path / "run")
     before = contents(tmp_path / "run")
     shard = next((tmp_path / "run" / "cells").glob("*.safetensors"))
     shard.write_bytes(shard.read_bytes()[:40])
     (tmp_path / "run" / "mass.parquet").unlink()
-    again = perform_order(order_study(str(study_file)), tmp_path / "run")
+    again = perform_request(request_study(str(study_file)), tmp_path / "run")
     assert again.measured > 0
     assert contents(tmp_path / "run") == before
 
@@ -145,8 +145,8 @@ def test_a_run_of_another_model_is_never_taken_for_this_one(
 ) -> None:
     folder = save_tiny(tmp_path / "mine", 1)
     options: dict[str, Any] = {"models": ["one"], "swaps": {"one": str(folder)}}
-    first = perform_order(order_study(str(study_file), **options), tmp_path / "run")
-    again = perform_order(order_study(str(study_file), **options), tmp_path / "run")
+    first = perform_request(request_study(str(study_file), **options), tmp_path / "run")
+    again = perform_request(request_study(str(study_file), **options), tmp_path / "run")
     assert again.unchanged
     if change == "config":
         config = json.loads((folder / "config.json").read_text())
@@ -156,16 +156,16 @@ def test_a_run_of_another_model_is_never_taken_for_this_one(
         template = folder / "chat_template.jinja"
         template.write_text("Hear! " + template.read_text())
     elif change == "versions":
-        monkeypatch.setattr("attnscope.runs.order.version", lambda name: f"another {name}")
+        monkeypatch.setattr("attnscope.runs.request.version", lambda name: f"another {name}")
     else:
         folder.rename(tmp_path / "elsewhere")
         options["swaps"]["one"] = str(tmp_path / "elsewhere")
-        assert perform_order(order_study(str(study_file), **options), tmp_path / "run").kept == first.measured
+        assert perform_request(request_study(str(study_file), **options), tmp_path / "run").kept == first.measured
         return
-    changed = perform_order(order_study(str(study_file), **options), tmp_path / "run")
+    changed = perform_request(request_study(str(study_file), **options), tmp_path / "run")
     assert (changed.measured, changed.kept) == (first.measured, 0)
     fresh = tmp_path / "fresh"
-    perform_order(order_study(str(study_file), **options), fresh)
+    perform_request(request_study(str(study_file), **options), fresh)
     assert contents(fresh) == contents(tmp_path / "run")
 
 
@@ -173,21 +173,21 @@ def test_an_adapters_settings_are_part_of_what_a_cell_depends_on(study_file: Pat
     adapter = tiny.save_adapter(tmp_path / "adapter", tiny.llama_config(max_position_embeddings=512))
     text = study_file.read_text().replace("{label: one,", f"{{label: one, adapter: {adapter},")
     study_file.write_text(text)
-    perform_order(order_study(str(study_file), models=["one"]), tmp_path / "run")
+    perform_request(request_study(str(study_file), models=["one"]), tmp_path / "run")
     settings = json.loads((adapter / "adapter_config.json").read_text())
     settings["lora_alpha"] = 100 * settings["lora_alpha"]
     (adapter / "adapter_config.json").write_text(json.dumps(settings))
-    assert perform_order(order_study(str(study_file), models=["one"]), tmp_path / "run").kept == 0
+    assert perform_request(request_study(str(study_file), models=["one"]), tmp_path / "run").kept == 0
 
 
 def test_new_cells_get_the_dtype_that_the_old_ones_had(
     study_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    perform_order(order_study(str(study_file), models=["one"], limit=1), tmp_path / "run")
+    perform_request(request_study(str(study_file), models=["one"], limit=1), tmp_path / "run")
     monkeypatch.setattr("attnscope.models.load._default_dtype", lambda *_: "bfloat16")
-    perform_order(order_study(str(study_file), models=["one"]), tmp_path / "run")
+    perform_request(request_study(str(study_file), models=["one"]), tmp_path / "run")
     monkeypatch.undo()
-    perform_order(order_study(str(study_file), models=["one"]), tmp_path / "fresh")
+    perform_request(request_study(str(study_file), models=["one"]), tmp_path / "fresh")
     one, two = (pl.read_parquet(tmp_path / name / "received.parquet") for name in ("run", "fresh"))
     for mine, theirs in zip(one["received"], two["received"], strict=True):
         np.testing.assert_allclose(mine.to_numpy(), theirs.to_numpy(), atol=SHALLOW)
@@ -195,11 +195,11 @@ def test_new_cells_get_the_dtype_that_the_old_ones_had(
 
 def test_what_was_measured_is_kept_until_it_is_to_be_forgotten(study_file: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    assert perform_order(order_study(str(study_file)), run).measured == 18
-    assert perform_order(order_study(str(study_file), limit=1), run).kept == 6
-    assert perform_order(order_study(str(study_file)), run).kept == 18
-    perform_order(order_study(str(study_file), limit=1, models=["one"], forget=True), run)
-    assert perform_order(order_study(str(study_file)), run).measured > 0
+    assert perform_request(request_study(str(study_file)), run).measured == 18
+    assert perform_request(request_study(str(study_file), limit=1), run).kept == 6
+    assert perform_request(request_study(str(study_file)), run).kept == 18
+    perform_request(request_study(str(study_file), limit=1, models=["one"], forget=True), run)
+    assert perform_request(request_study(str(study_file)), run).measured > 0
 
 
 def test_a_refused_cell_is_remembered_and_goes_on_to_the_same_tables(
@@ -214,14 +214,14 @@ def test_a_refused_cell_is_remembered_and_goes_on_to_the_same_tables(
         return measure(self, prompts, *more, **options)
 
     monkeypatch.setattr(Lens, "measure_prepared", picky)
-    first = perform_order(order_study(str(study_file)), tmp_path / "run")
+    first = perform_request(request_study(str(study_file)), tmp_path / "run")
     assert {each.prompt for each in first.dropped} == {2}
     before, calls[:] = contents(tmp_path / "run"), []
     study_file.write_text(study_file.read_text().replace("title: A tiny study", "title: Another title"))
-    again = perform_order(order_study(str(study_file)), tmp_path / "run")
+    again = perform_request(request_study(str(study_file)), tmp_path / "run")
     assert (again.dropped, calls, contents(tmp_path / "run")) == (first.dropped, [], before)
     with pytest.raises(AttnscopeError, match="--strict"):
-        perform_order(order_study(str(study_file), strict=True), tmp_path / "run")
+        perform_request(request_study(str(study_file), strict=True), tmp_path / "run")
 
 
 def test_a_mistake_leaves_a_finished_run_as_it_was(study_file: Path, tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_a_mistake_leaves_a_finished_run_as_it_was(study_file: Path, tmp_path: P
 def test_a_report_of_an_earlier_state_is_written_again(study_file: Path, tmp_path: Path) -> None:
     run = run_study(str(study_file), tmp_path / "run", models=["one"])
     study_file.write_text(study_file.read_text().replace("title: A tiny study", "title: Another title"))
-    perform_order(order_study(str(study_file), models=["one"]), run.path)  # stopped before its report, as it were
+    perform_request(request_study(str(study_file), models=["one"]), run.path)  # stopped before its report, as it were
     run_study(str(study_file), tmp_path / "run", models=["one"])
     assert "Another title" in (run.path / "report.html").read_text(encoding="utf-8")
 
@@ -263,7 +263,7 @@ def test_a_segment_that_a_bundled_set_has_not_is_told(tmp_path: Path) -> None:
     ):
         study.write_text(f"{head}{wrong}\n")
         with pytest.raises(AttnscopeError, match=f"s.yaml, line 3.*{told}"):
-            order_study(str(study))
+            request_study(str(study))
 
 
 def test_shared_lines_hold_the_same_tokens_where_a_window_hides_some(tmp_path: Path) -> None:

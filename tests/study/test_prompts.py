@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from attnscope.errors import AttnscopeError
-from attnscope.study.parts import Study
 from attnscope.study.prompts import read_prompts
+from attnscope.study.schema import Study
 
 ROWS = [{"name": "a", "q": "What # is\r\nthis?", "number": 3}, {"name": "b", "q": 'Ünd 🙂, "this"', "number": 4}]
 

@@ -8,7 +8,7 @@ import pytest
 
 from attnscope.errors import AttnscopeError
 from attnscope.study.file import bundled_studies, find_study, parse_study, read_study
-from attnscope.study.parts import Study
+from attnscope.study.schema import Study
 
 GOOD = """\
 models:

@@ -15,12 +15,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from attnscope.analysis.arms import MASS, ONE_WAY, Arm, Values, base_condition, quantities, values_of
+from attnscope.analysis.cache import cached
 from attnscope.analysis.effects import FALSE_DISCOVERIES, discoveries, effects, unpaired_effects
-from attnscope.analysis.kept import kept
 from attnscope.analysis.matching import Matching, matched, weights_of
 from attnscope.analysis.ranking import reliability
 from attnscope.analysis.run import Run
+from attnscope.analysis.sides import MASS, ONE_WAY, Side, Values, base_condition, quantities, values_of
 from attnscope.analysis.spread import mean_of_seen
 
 Kind = Literal["condition", "control", "model", "run"]
@@ -37,11 +37,11 @@ STATISTICS = ("n", "one", "two", "difference", "low", "high", "size", "p", "q")
 
 @dataclass(frozen=True)
 class Comparison:
-    """Arm two less arm one; paired: prompts of the same number are the same prompt. thing: what two runs differ in."""
+    """Side two minus side one. paired: prompts of one number are the same prompt. thing: what two runs differ in."""
 
     kind: Kind
-    one: Arm
-    two: Arm
+    one: Side
+    two: Side
     paired: bool = True
     thing: str = ""
 
@@ -51,7 +51,7 @@ class Comparison:
         one, two = self.one, self.two
         if self.kind == "run":
             names = zip((two, one), reversed(self.sides), strict=True)
-            return " less ".join(f"{arm.model}, {arm.condition} ({name})" for arm, name in names)
+            return " less ".join(f"{side.model}, {side.condition} ({name})" for side, name in names)
         if self.kind == "model":
             return f"{two.model} less {one.model}, {one.condition}"
         return f"{two.condition} less {one.condition}, {one.model}"
@@ -64,7 +64,7 @@ class Comparison:
     @property
     def prompts_of(self) -> tuple[set[int], set[int]]:
         """The numbers of both arms' prompts."""
-        one, two = (arm.run.prompts(arm.model, arm.condition) for arm in (self.one, self.two))
+        one, two = (side.run.prompts(side.model, side.condition) for side in (self.one, self.two))
         return one, two
 
     @property
@@ -128,17 +128,17 @@ def _of_conditions(run: Run) -> Iterator[Comparison]:
     edits = [name for name in run.conditions if run.study.condition(name).insert is not None]
     for model in run.models:
         if base is not None:
-            yield from (Comparison("condition", Arm(run, model, base), Arm(run, model, name)) for name in edits)
+            yield from (Comparison("condition", Side(run, model, base), Side(run, model, name)) for name in edits)
         for name in edits:
             controlled = run.study.condition(name).match
             if controlled in edits:
-                yield Comparison("control", Arm(run, model, name), Arm(run, model, controlled))
+                yield Comparison("control", Side(run, model, name), Side(run, model, controlled))
 
 
 def _of_models(run: Run) -> Iterator[Comparison]:
     first, *others = run.models
     for other in others:
-        yield from (Comparison("model", Arm(run, first, name), Arm(run, other, name)) for name in run.conditions)
+        yield from (Comparison("model", Side(run, first, name), Side(run, other, name)) for name in run.conditions)
 
 
 @lru_cache(maxsize=32)
@@ -167,9 +167,11 @@ def family(comparison: Comparison, queries: str, quantity: str) -> tuple[pl.Data
     if one.run is not two.run:
         made = [part(0), part(1)]
     else:
-        arms = (one.model, one.condition, two.model, two.condition)
-        about = ("family", *arms, f"{comparison.paired}", queries, quantity)
-        made = [kept(one.run, (*about, name), partial(part, which)) for which, name in enumerate(("heads", "classes"))]
+        sides = (one.model, one.condition, two.model, two.condition)
+        about = ("family", *sides, f"{comparison.paired}", queries, quantity)
+        made = [
+            cached(one.run, (*about, name), partial(part, which)) for which, name in enumerate(("heads", "classes"))
+        ]
     return (made[0], made[1]) if made[0].width else None
 
 
@@ -227,7 +229,7 @@ def _tested(
 
 
 def _untested(comparison: Comparison, quantity: str, ones: Numbers, twos: Numbers) -> NDArray[np.bool_]:
-    """Classes whose difference would always be found: what can only go one way, and what one arm has nothing of."""
+    """Classes whose difference would always be found: what can only go one way, and what one side has nothing of."""
     if quantity in ONE_WAY and comparison.one.inserts != comparison.two.inserts:
         return np.ones(ones.shape[1], dtype=bool)
     if quantity != MASS:
@@ -309,8 +311,8 @@ def _statistics(comparison: Comparison, one: Numbers, two: Numbers, seed: int) -
 
 def _places(comparison: Comparison, matching: Matching, times: int) -> dict[str, pl.Series]:
     made = {}
-    for arm, places, end in ((comparison.one, matching.one, ""), (comparison.two, matching.two, "_two")):
-        numbers = (np.asarray(arm.run.layers(arm.model)), np.asarray(arm.run.heads(arm.model)))
+    for side, places, end in ((comparison.one, matching.one, ""), (comparison.two, matching.two, "_two")):
+        numbers = (np.asarray(side.run.layers(side.model)), np.asarray(side.run.heads(side.model)))
         for name, of_axis, place in zip(("layer", "head"), numbers, places, strict=True):
             made[f"{name}{end}"] = pl.Series(np.tile(of_axis[place], times), dtype=pl.Int64)
     return made
@@ -319,7 +321,7 @@ def _places(comparison: Comparison, matching: Matching, times: int) -> dict[str,
 def _floor(comparison: Comparison, matching: Matching, one: Values, two: Values) -> Numbers:
     """By pair of heads: what the rounding of both arms makes on average; NaN where that is not known."""
     total = np.zeros(len(matching.one[0]))
-    for arm, places, held in ((comparison.one, matching.one, one), (comparison.two, matching.two, two)):
-        noise = arm.run.noise(arm.model, held.queries)
+    for side, places, held in ((comparison.one, matching.one, one), (comparison.two, matching.two, two)):
+        noise = side.run.noise(side.model, held.queries)
         total = total + (np.nan if noise is None or held.per_mass is None else (noise * held.per_mass)[places])
     return total

@@ -17,12 +17,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from attnscope.analysis.gazes import Gaze, Heads, gazes
-from attnscope.analysis.kept import kept
+from attnscope.analysis.cache import cached
+from attnscope.analysis.received import Gaze, Heads, gazes
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import mean_of_seen
-from attnscope.study.measures import SCORES, SINK, UNIFORM
-from attnscope.study.patterns import PATTERNS, pattern_pairs
+from attnscope.measures.names import SCORES, SINK, UNIFORM
+from attnscope.measures.patterns import PATTERNS, pattern_pairs
 
 Numbers = NDArray[np.float64]
 
@@ -34,7 +34,7 @@ EVEN = 0.8  # from here on a gaze is called uniform
 
 @dataclass(frozen=True)
 class Scores:
-    """By score: (prompts, layers, heads) of one arm and query group; NaN where a prompt can't show it."""
+    """By score: (prompts, layers, heads) of one side and query group; NaN where a prompt can't show it."""
 
     prompts: list[int]
     scores: dict[str, Numbers]
@@ -46,7 +46,7 @@ class Scores:
 def scores(run: Run, model: str, condition: str, queries: str) -> Scores:
     """Prompt by prompt; patterns are left out where they are neither measured nor told by `received`."""
     question = ("scores", model, condition, queries)
-    held = kept(run, question, lambda: _as_frame(_scores(run, model, condition, queries)))
+    held = cached(run, question, lambda: _as_frame(_scores(run, model, condition, queries)))
     shape = (-1, len(run.layers(model)), len(run.heads(model)))
     names = [name for name in held.columns if name in SCORES]
     values = {name: held[name].to_numpy().reshape(shape) for name in names}

@@ -16,12 +16,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from attnscope.analysis.gazes import Gaze, Heads, paired
-from attnscope.analysis.kept import kept
+from attnscope.analysis.cache import cached
+from attnscope.analysis.received import Gaze, Heads, paired
 from attnscope.analysis.run import Run
-from attnscope.study.classes import OTHER, membership
-from attnscope.study.segments import INSERTED, Span
-from attnscope.study.tokens import Token
+from attnscope.text.classes import OTHER, membership
+from attnscope.text.segments import INSERTED, Span
+from attnscope.text.tokens import Token
 
 Numbers = NDArray[np.float64]
 
@@ -48,7 +48,7 @@ class Insertion:
 def insertion(run: Run, model: str, base: str, condition: str, queries: str) -> Insertion:
     """Every head of a model, prompt by prompt."""
     question = ("insertion", model, base, condition, queries)
-    held = kept(run, question, lambda: _insertion(run, model, base, condition, queries))
+    held = cached(run, question, lambda: _insertion(run, model, base, condition, queries))
     shape = (-1, len(run.layers(model)), len(run.heads(model)))
     numbers = [held[name].to_numpy().reshape(shape) for name in _COLUMNS]
     return Insertion(held["prompt"].unique(maintain_order=True).to_list(), *numbers)

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from attnscope.analysis.effects import effects
-from attnscope.analysis.gazes import Heads, Tokens, head_along, tokens_of
 from attnscope.analysis.profiles import shown
+from attnscope.analysis.received import Heads, Tokens, head_along, tokens_of
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import half_width, mean_of_seen
 from attnscope.errors import AttnscopeError
-from attnscope.study.alignment import carry_over
-from attnscope.study.segments import Span, Text
+from attnscope.text.alignment import carry_over
+from attnscope.text.segments import Span, Text
 
 Numbers = NDArray[np.float64]
 Place = tuple[str, str]

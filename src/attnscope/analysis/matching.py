@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attnscope.analysis.arms import Arm, base_condition, masses
-from attnscope.study.parts import layer_at
+from attnscope.analysis.sides import Side, base_condition, masses
+from attnscope.study.schema import layer_at
 
 BY_NUMBER = "heads matched by number"
 BY_BEHAVIOUR = "layers matched by relative depth, heads by behaviour (mean mass by class, on these prompts)"
@@ -34,7 +34,7 @@ class Matching:
     two: tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
-def matched(one: Arm, two: Arm) -> Matching:
+def matched(one: Side, two: Side) -> Matching:
     """The heads of two arms."""
     if _shape(one) == _shape(two) and weights_of(one) & weights_of(two):
         return _by_number(one)  # the same model, or one with an adapter on it
@@ -52,23 +52,23 @@ def matched(one: Arm, two: Arm) -> Matching:
     return Matching(BY_BEHAVIOUR, (places[0], places[1]), (places[2], places[3]))
 
 
-def weights_of(arm: Arm) -> set[str]:
+def weights_of(side: Side) -> set[str]:
     """The hashes of a model's weight files."""
-    return {file["sha256"] for file in arm.run.manifest["models"][arm.model]["files"] if file["weights"]}
+    return {file["sha256"] for file in side.run.manifest["models"][side.model]["files"] if file["weights"]}
 
 
-def _by_number(arm: Arm) -> Matching:
+def _by_number(side: Side) -> Matching:
     layers, heads = (
-        each.ravel() for each in np.indices((len(arm.run.layers(arm.model)), len(arm.run.heads(arm.model))))
+        each.ravel() for each in np.indices((len(side.run.layers(side.model)), len(side.run.heads(side.model))))
     )
     return Matching(BY_NUMBER, (layers, heads), (layers, heads))
 
 
-def _shape(arm: Arm) -> tuple[int, list[int], list[int]]:
-    return arm.run.depth(arm.model), arm.run.layers(arm.model), arm.run.heads(arm.model)
+def _shape(side: Side) -> tuple[int, list[int], list[int]]:
+    return side.run.depth(side.model), side.run.layers(side.model), side.run.heads(side.model)
 
 
-def _opposite(one: Arm, two: Arm, place: int) -> int:
+def _opposite(one: Side, two: Side, place: int) -> int:
     """The place of the second model's measured layer that is nearest to one of the first in relative depth."""
     depth = one.run.layers(one.model)[place] / one.run.depth(one.model)
     wanted, measured = layer_at(depth, two.run.depth(two.model)), two.run.layers(two.model)
@@ -86,14 +86,14 @@ def _alike(first: Numbers, second: Numbers) -> bool:
     return bool(own >= ALIKE * layers * heads and unlikely)
 
 
-def _profiles(arm: Arm, other: Arm) -> Numbers:
+def _profiles(side: Side, other: Side) -> Numbers:
     """(layers, heads, query groups x classes that both arms have): mean mass over prompts."""
-    condition = base_condition(arm.run) or arm.condition  # the same pairs under all conditions
-    held = masses(arm.run, arm.model, condition)
+    condition = base_condition(side.run) or side.condition  # the same pairs under all conditions
+    held = masses(side.run, side.model, condition)
     if not len(held.prompts):
-        held = masses(arm.run, arm.model, arm.condition)
+        held = masses(side.run, side.model, side.condition)
     mean = held.mass.mean(0)  # (groups, layers, heads, classes)
-    groups, classes = arm.run.study.measure.queries, arm.run.classes
+    groups, classes = side.run.study.measure.queries, side.run.classes
     wanted = [
         mean[groups.index(group), :, :, classes.index(name)]
         for group in groups

@@ -1,4 +1,4 @@
-"""What a map of heads can show, by name: one number a prompt, layer and head of an arm."""
+"""What a map of heads can show, by name: one number a prompt, layer and head of an side."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from attnscope.analysis.arms import Arm, base_condition, enrichment_of, masses
 from attnscope.analysis.head_kinds import scores
 from attnscope.analysis.insertion import insertion
 from attnscope.analysis.run import Run
+from attnscope.analysis.sides import Side, base_condition, enrichment_of, masses
 from attnscope.analysis.spread import mean_of_seen
 from attnscope.errors import AttnscopeError, near
-from attnscope.study.measures import ENTROPY, KEPT, MOVED, OF_INSERTIONS, SCORES, TAKEN
+from attnscope.measures.names import ENTROPY, KEPT, MOVED, OF_INSERTIONS, SCORES, TAKEN
 
 Numbers = NDArray[np.float64]
 
@@ -43,20 +43,20 @@ class Measured:
     per_mass: Numbers | None = None
 
 
-def measured(arm: Arm, queries: str, names: Sequence[str], *, enrichment: bool, where: str) -> Measured:
-    """One measure of an arm, or the sum of some classes; enrichment: over what a uniform gaze would give."""
-    run = arm.run
+def measured(side: Side, queries: str, names: Sequence[str], *, enrichment: bool, where: str) -> Measured:
+    """One measure of an side, or the sum of some classes; enrichment: over what a uniform gaze would give."""
+    run = side.run
     if set(names) <= set(run.classes):
-        return _of_classes(arm, queries, names, enrichment=enrichment)
+        return _of_classes(side, queries, names, enrichment=enrichment)
     name = next(each for each in names if each not in run.classes)
     if name == ENTROPY and run.study.measure.entropy:
-        return _entropy(arm, queries)
+        return _entropy(side, queries)
     if name in SCORES:
-        held = scores(run, arm.model, arm.condition, queries)
+        held = scores(run, side.model, side.condition, queries)
         if name in held.scores:
             return Measured(np.asarray(held.prompts, dtype=np.int64), held.scores[name])
     if name in OF_INSERTIONS and base_condition(run) is not None:
-        return _of_insertion(arm, queries, name)
+        return _of_insertion(side, queries, name)
     raise AttnscopeError(
         f"there is no measure '{name}' in this run",
         where=where,
@@ -71,10 +71,10 @@ def known(run: Run) -> list[str]:
     return [*run.classes, *more, *SCORES, *(OF_INSERTIONS if base_condition(run) is not None else ())]
 
 
-def _of_classes(arm: Arm, queries: str, names: Sequence[str], *, enrichment: bool) -> Measured:
-    held = masses(arm.run, arm.model, arm.condition)
-    group = arm.run.study.measure.queries.index(queries)
-    places = [arm.run.classes.index(name) for name in names]
+def _of_classes(side: Side, queries: str, names: Sequence[str], *, enrichment: bool) -> Measured:
+    held = masses(side.run, side.model, side.condition)
+    group = side.run.study.measure.queries.index(queries)
+    places = [side.run.classes.index(name) for name in names]
     mass, expected = (each[:, group][..., places].sum(-1) for each in (held.mass, held.expected))
     if not enrichment:
         return Measured(held.prompts, mass, np.ones(mass.shape[1:]))
@@ -82,21 +82,21 @@ def _of_classes(arm: Arm, queries: str, names: Sequence[str], *, enrichment: boo
     return Measured(held.prompts, mass * per_mass, mean_of_seen(per_mass, 0))
 
 
-def _entropy(arm: Arm, queries: str) -> Measured:
-    held = arm.run.rows("received", arm.model, arm.condition, ["prompt", "queries", "entropy"])
+def _entropy(side: Side, queries: str) -> Measured:
+    held = side.run.rows("received", side.model, side.condition, ["prompt", "queries", "entropy"])
     held = held.filter(pl.col("queries") == queries).sort("prompt", maintain_order=True)
     prompts = held["prompt"].unique(maintain_order=True).to_numpy().astype(np.int64)
-    shape = (len(prompts), len(arm.run.layers(arm.model)), len(arm.run.heads(arm.model)))
+    shape = (len(prompts), len(side.run.layers(side.model)), len(side.run.heads(side.model)))
     return Measured(prompts, held["entropy"].to_numpy().astype(np.float64).reshape(shape))
 
 
-def _of_insertion(arm: Arm, queries: str, name: str) -> Measured:
-    base = base_condition(arm.run)
-    if base is None or not arm.inserts:
-        held = masses(arm.run, arm.model, arm.condition)
+def _of_insertion(side: Side, queries: str, name: str) -> Measured:
+    base = base_condition(side.run)
+    if base is None or not side.inserts:
+        held = masses(side.run, side.model, side.condition)
         shape = held.mass[:, 0, :, :, 0].shape
         return Measured(held.prompts, np.full(shape, 1.0 if name == KEPT else 0.0))
-    found = insertion(arm.run, arm.model, base, arm.condition, queries)
+    found = insertion(side.run, side.model, base, side.condition, queries)
     values = {KEPT: found.kept, MOVED: found.moved, TAKEN: found.taken}[name]
     unit = np.ones(values.shape[1:]) if name == TAKEN else None
     return Measured(np.asarray(found.prompts, dtype=np.int64), values, unit)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attnscope.analysis.gazes import Heads, gazes
+from attnscope.analysis.received import Heads, gazes
 from attnscope.analysis.run import Run
 
 REACHED = 0.5  # of the prompts must be so long for a position to be shown

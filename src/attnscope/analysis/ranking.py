@@ -15,8 +15,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from attnscope.analysis.gazes import Heads, paired
-from attnscope.analysis.kept import kept
+from attnscope.analysis.cache import cached
+from attnscope.analysis.received import Heads, paired
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import mean_of_seen
 
@@ -97,7 +97,7 @@ def ranked_by_distance(run: Run, model: str, queries: str, over: str, one: str, 
         apart = [each.ravel() for each in _distances(run, every, one, two)]
         return pl.DataFrame({"distance": np.concatenate([np.zeros(0), *apart])})
 
-    held = kept(run, ("distances", model, queries, over, one, two), found)["distance"].to_numpy()
+    held = cached(run, ("distances", model, queries, over, one, two), found)["distance"].to_numpy()
     values = held.reshape(-1, len(every.layers), len(every.heads))
     return ranking(values, every.layers, every.heads, run.study.seed)
 

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from attnscope.errors import AttnscopeError
 from attnscope.runs.marks import mark_of
 from attnscope.runs.shards import CellReader
-from attnscope.study.classes import OTHER
-from attnscope.study.parts import Study
+from attnscope.study.schema import Study
+from attnscope.text.classes import OTHER
 
 if TYPE_CHECKING:
     from attnscope.analysis.comparisons import Compared
@@ -70,7 +70,7 @@ class Run:
                 todo="give the same 'attnscope run' again; it goes on where it was",
             )
         self.mark = self._mark()
-        self.keeping: set[str] | None = None
+        self.caching: set[str] | None = None
         """Names of what is kept of it (see `analysis.kept`), while that is being written."""
 
     def _mark(self) -> str | None:

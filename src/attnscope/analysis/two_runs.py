@@ -7,11 +7,11 @@ from typing import Any
 
 import polars as pl
 
-from attnscope.analysis.arms import Arm
 from attnscope.analysis.comparisons import Comparison
 from attnscope.analysis.run import Run
+from attnscope.analysis.sides import Side
 from attnscope.errors import AttnscopeError
-from attnscope.study.segments import ANSWER, INSERTED, TEMPLATE
+from attnscope.text.segments import ANSWER, INSERTED, TEMPLATE
 
 MODELS, PROMPTS, SEED, CONDITIONS, CLASSES, VERSIONS = "models", "prompts", "seed", "conditions", "classes", "versions"
 MEASURE = "measure"
@@ -44,7 +44,7 @@ def between(one: Run, two: Run) -> list[Comparison]:
             todo="run one of them again, changed in one thing only",
         )
     thing = found[0]
-    pairs = list(_arms(one, two, thing))
+    pairs = list(_pairs_of_sides(one, two, thing))
     if not pairs:
         raise AttnscopeError(
             f"the {thing} of these runs can't be told which goes with which",
@@ -56,12 +56,12 @@ def between(one: Run, two: Run) -> list[Comparison]:
     return [each for each in made if each.prompts]
 
 
-def _arms(one: Run, two: Run, thing: str) -> Iterator[tuple[Arm, Arm]]:
+def _pairs_of_sides(one: Run, two: Run, thing: str) -> Iterator[tuple[Side, Side]]:
     models = _paired(_models(one), _models(two), changed=thing == MODELS)
     conditions = _paired(_conditions(one), _conditions(two), changed=thing == CONDITIONS)
     for model, other in models:
         for condition, edited in conditions:
-            yield Arm(one, model, condition), Arm(two, other, edited)
+            yield Side(one, model, condition), Side(two, other, edited)
 
 
 def _paired(first: dict[str, Any], second: dict[str, Any], *, changed: bool) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from attnscope.runs.audit import Audit
     from attnscope.runs.cells import Cell
-    from attnscope.runs.order import Order
+    from attnscope.runs.request import RunRequest
 
 GROUNDS = ("#b2182b", "#2166ac", "#1b7837", "#762a83", "#e08214", "#35978f", "#8c510a", "#555555")
 
@@ -30,21 +30,21 @@ def tokens(
 ) -> None:
     """Show what each tokenizer made of a study: counts, merges, borders, and the classes of every token."""
     from attnscope.runs.audit import audits
-    from attnscope.studies import order_study
+    from attnscope.studies import request_study
 
-    order = order_study(study, limit=limit, models=labels(models), swaps=swaps(swap))
+    request = request_study(study, limit=limit, models=labels(models), swaps=swaps(swap))
     console = Console()
-    for audit in audits(order):
-        console.print(_counts(order, audit))
+    for audit in audits(request):
+        console.print(_counts(request, audit))
         _tell_dropped(console, audit)
-        for condition in order.study.conditions:
+        for condition in request.study.conditions:
             cell = next((each for each in audit.of(condition.name) if each.prompt.number == prompt), None)
             if cell is not None:
-                _show(console, order, cell)
-    _tell_answers(console, order)
+                _show(console, request, cell)
+    _tell_answers(console, request)
 
 
-def _counts(order: Order, audit: Audit) -> Table:
+def _counts(request: RunRequest, audit: Audit) -> Table:
     from attnscope.runs.audit import border_tokens, inserted_characters
 
     table = Table(title=Text(f"{audit.part.label} ({audit.part.source})"), title_justify="left")
@@ -58,7 +58,7 @@ def _counts(order: Order, audit: Audit) -> Table:
         "re-merged",
     ):
         table.add_column(column, justify="left" if column == "condition" else "right")
-    for condition in order.study.conditions:
+    for condition in request.study.conditions:
         cells = audit.of(condition.name)
         if not cells:
             continue
@@ -77,11 +77,11 @@ def _counts(order: Order, audit: Audit) -> Table:
     return table
 
 
-def _show(console: Console, order: Order, cell: Cell) -> None:
+def _show(console: Console, request: RunRequest, cell: Cell) -> None:
     from attnscope.runs.audit import class_counts, segment_counts
-    from attnscope.study.classes import membership
+    from attnscope.text.classes import membership
 
-    rules = order.study.rules
+    rules = request.study.rules
     shares = membership(rules, cell.text.text, cell.tokens, cell.text.spans)
     text = Text(
         f"\n{cell.model}, {cell.condition}, prompt {cell.prompt.name}, {len(cell.tokens)} tokens\n", style="bold"
@@ -101,9 +101,9 @@ def _show(console: Console, order: Order, cell: Cell) -> None:
     console.print(legend)
 
 
-def show_estimate(order: Order) -> None:
+def show_estimate(request: RunRequest) -> None:
     """What a run would take: cells and tokens counted, time and disk estimated."""
-    from attnscope.meter.speed import multiplications_per_second
+    from attnscope.attention.speed import multiplications_per_second
     from attnscope.runs.audit import audits, estimated_bytes, estimated_seconds
 
     console = Console()
@@ -111,7 +111,7 @@ def show_estimate(order: Order) -> None:
     table = Table(title="what a run would take", title_justify="left")
     for column in ("model", "cells", "dropped", "tokens", "time, about", "disk, at most"):
         table.add_column(column, justify="left" if column == "model" else "right")
-    told = audits(order)
+    told = audits(request)
     for audit in told:
         seconds = estimated_seconds(audit, speed)
         table.add_row(
@@ -120,12 +120,12 @@ def show_estimate(order: Order) -> None:
             str(len(audit.dropped)),
             f"{sum(len(cell.tokens) for cell in audit.cells):,}",
             "unknown before its weights are here" if seconds is None else _time(seconds),
-            f"{estimated_bytes(order, audit) / 1e6:,.0f} MB",
+            f"{estimated_bytes(request, audit) / 1e6:,.0f} MB",
         )
     console.print(table)
     for audit in told:
         _tell_dropped(console, audit)
-    _tell_answers(console, order)
+    _tell_answers(console, request)
 
 
 def _tell_dropped(console: Console, audit: Audit) -> None:
@@ -137,8 +137,8 @@ def _tell_dropped(console: Console, audit: Audit) -> None:
         console.print(Text(f"and {len(audit.dropped) - 5} more of {audit.part.label}", style="red"))
 
 
-def _tell_answers(console: Console, order: Order) -> None:
-    answer = order.study.prompts.answer
+def _tell_answers(console: Console, request: RunRequest) -> None:
+    answer = request.study.prompts.answer
     if answer is not None and answer.generate is not None:
         console.print(Text(f"answers that the models write come on top, up to {answer.generate} tokens a cell"))
 

@@ -12,7 +12,7 @@ from attnscope.errors import AttnscopeError, near
 if TYPE_CHECKING:
     from attnscope.analysis.comparisons import Compared
     from attnscope.analysis.run import Run
-    from attnscope.report.sheets import Sheet
+    from attnscope.report.comparison_tables import Sheet
 
 
 def compare(
@@ -63,7 +63,7 @@ def _show(found: Compared, groups: list[str]) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from attnscope.report.sheets import facts, sheets
+    from attnscope.report.comparison_tables import facts, sheets
 
     console = Console()
     console.print(Text(f"\n{found.comparison.name}", style="bold"))

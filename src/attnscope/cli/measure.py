@@ -11,7 +11,7 @@ import typer
 
 from attnscope.cli import options
 from attnscope.errors import AttnscopeError
-from attnscope.study.classes import parse_classes
+from attnscope.text.classes import parse_classes
 
 
 def measure(

@@ -14,8 +14,8 @@ from attnscope.errors import AttnscopeError
 
 if TYPE_CHECKING:
     from attnscope.report.write import Reported
-    from attnscope.runs.order import Order
     from attnscope.runs.perform import Outcome
+    from attnscope.runs.request import RunRequest
 
 StudyName = Annotated[str, typer.Argument(help="A bundled study (symbols, filler, filler-vs-sentence, ...) or a file.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Only the first N prompts.")]
@@ -43,10 +43,10 @@ def run(
     allow_pickle: options.AllowPickle = False,
 ) -> None:
     """Run a study: measure, write tables, draw figures, write the report. Run again, it goes on where it was."""
-    from attnscope.studies import default_folder, order_study
+    from attnscope.studies import default_folder, request_study
 
     command = shlex.join(["attnscope", *sys.argv[1:]])
-    order = order_study(
+    request = request_study(
         study,
         limit=limit,
         models=labels(models),
@@ -62,19 +62,19 @@ def run(
     if dry_run:
         from attnscope.cli.audit import show_estimate
 
-        show_estimate(order)
+        show_estimate(request)
         return
-    _perform(order, folder, command)
+    _perform(request, folder, command)
 
 
-def _perform(order: Order, folder: Path, command: str) -> None:
+def _perform(request: RunRequest, folder: Path, command: str) -> None:
     from attnscope.cli.progress import Bar
     from attnscope.report.write import is_reported, report_run
-    from attnscope.studies import perform_order
+    from attnscope.studies import perform_request
 
     with Bar() as bar:
         try:
-            outcome = perform_order(order, folder, bar)
+            outcome = perform_request(request, folder, bar)
         except KeyboardInterrupt:
             bar.say(f"stopped; what is measured is kept in {folder}. Go on with: {command}")
             raise

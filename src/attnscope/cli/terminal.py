@@ -12,12 +12,12 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from attnscope.meter.reading import Reading
-from attnscope.study.tokens import shown_texts
+from attnscope.attention.reading import Reading
+from attnscope.text.tokens import shown_texts
 
 if TYPE_CHECKING:
+    from attnscope.attention.card import Card
     from attnscope.lens import Lens
-    from attnscope.meter.card import Card
 
 BAR = 24
 TOP_KEYS = 12

@@ -21,10 +21,10 @@ from starlette.exceptions import HTTPException
 
 from attnscope.analysis.run import Run
 from attnscope.errors import AttnscopeError
-from attnscope.explorer import answers
+from attnscope.explorer import responses
 from attnscope.explorer.live import Desk, Trial, Tried
-from attnscope.explorer.shelf import Shelf, UnknownRunError
-from attnscope.study.parts import FigurePart
+from attnscope.explorer.runs import Shelf, UnknownRunError
+from attnscope.study.schema import FigureSpec
 
 TYPES = {
     ".svg": "image/svg+xml",
@@ -49,10 +49,10 @@ MaybeNumber = Annotated[int | None, Query(ge=0, le=1_000_000)]
 Room = Annotated[int | None, Query(ge=200, le=4000, description="Pixels across, where the page tells the caption.")]
 Ending = Literal[".svg", ".png", ".pdf", ".csv", ".md", ".vl.json"]
 REFUSALS: dict[int | str, dict[str, Any]] = {
-    400: {"model": answers.Trouble, "description": "The question's body is not JSON."},
-    404: {"model": answers.Trouble, "description": "There is no such run."},
-    409: {"model": answers.Trouble, "description": "The run has not what is asked for, or can't show it so."},
-    422: {"model": answers.Trouble, "description": "The question can't be read."},
+    400: {"model": responses.Trouble, "description": "The question's body is not JSON."},
+    404: {"model": responses.Trouble, "description": "There is no such run."},
+    409: {"model": responses.Trouble, "description": "The run has not what is asked for, or can't show it so."},
+    422: {"model": responses.Trouble, "description": "The question can't be read."},
 }
 
 
@@ -95,46 +95,48 @@ def _views() -> Any:
 
 def _add_runs(app: FastAPI, shelf: Shelf, live: str | None) -> None:
     @app.get("/api/runs")
-    def runs() -> answers.Shown:
+    def runs() -> responses.Shown:
         """The runs that are shown."""
-        return answers.Shown(runs=[_line(shelf, name) for name in shelf.names], live=live, version=version("attnscope"))
+        return responses.Shown(
+            runs=[_line(shelf, name) for name in shelf.names], live=live, version=version("attnscope")
+        )
 
     @app.get("/api/runs/{run}")
-    def run_facts(run: RunName) -> answers.RunFacts:
+    def run_facts(run: RunName) -> responses.RunFacts:
         """What a run has: models, conditions, classes, measures, figures, prompts dropped."""
         return shelf.ask(run, lambda held: _views().run_facts(run, held))
 
     @app.get("/api/runs/{run}/evidence")
-    def evidence(run: RunName) -> list[answers.Section]:
+    def evidence(run: RunName) -> list[responses.Section]:
         """What shows that the run's numbers can be believed."""
         return shelf.ask(run, lambda held: _views().evidence(held))
 
     @app.get("/api/runs/{run}/comparisons")
-    def comparisons(run: RunName) -> list[answers.ComparisonSheets]:
+    def comparisons(run: RunName) -> list[responses.ComparisonSheets]:
         """What differs between the run's conditions and models."""
         return shelf.ask(run, lambda held: _views().compared(held))
 
 
 def _add_views(app: FastAPI, shelf: Shelf) -> None:
     @app.post("/api/runs/{run}/figure")
-    def figure(run: RunName, part: FigurePart, room: Room = None) -> answers.Drawn:
+    def figure(run: RunName, part: FigureSpec, room: Room = None) -> responses.Drawn:
         """A figure as a study's line would make it, for a screen."""
         return shelf.ask(run, lambda held: _views().drawn(held, part, room))
 
     @app.post("/api/runs/{run}/figure/file", response_class=Response, responses={200: {"content": _types()}})
-    def figure_file(run: RunName, part: FigurePart, ending: Ending = ".svg") -> Response:
+    def figure_file(run: RunName, part: FigureSpec, ending: Ending = ".svg") -> Response:
         """The same figure as a file."""
         made = shelf.ask(run, lambda held: _views().figure_file(held, part, ending))
         name = f'attachment; filename="{part.name.encode("ascii", "replace").decode().replace("?", "_")}{ending}"'
         return Response(made, media_type=TYPES[ending], headers={"content-disposition": name})
 
     @app.get("/api/runs/{run}/head")
-    def head(run: RunName, model: Model, layer: Number, head: Number, queries: Queries) -> answers.HeadFacts:
+    def head(run: RunName, model: Model, layer: Number, head: Number, queries: Queries) -> responses.HeadFacts:
         """What kind of head it is, and its rank among all heads."""
         return shelf.ask(run, lambda held: _views().head_facts(held, _views().Place(model, layer, head, queries)))
 
     @app.get("/api/runs/{run}/prompts")
-    def prompts(run: RunName, find: Annotated[str, Query(max_length=200)] = "") -> answers.PromptLines:
+    def prompts(run: RunName, find: Annotated[str, Query(max_length=200)] = "") -> responses.PromptLines:
         """The run's prompts, or those that have some words."""
         return shelf.ask(run, lambda held: _views().find_prompts(held, find))
 
@@ -149,7 +151,7 @@ def _add_views(app: FastAPI, shelf: Shelf) -> None:
         head: MaybeNumber = None,
         over: Literal["visible", "all"] = "visible",
         first: Number = 0,
-    ) -> answers.PromptText:
+    ) -> responses.PromptText:
         """A prompt's text, token by token, with what each receives."""
         wanted = (prompt, model, condition, queries, layer, head, over, first)
         return shelf.ask(run, lambda held: _views().prompt_text(held, _views().Reading(*wanted)))
@@ -166,14 +168,14 @@ def _add_views(app: FastAPI, shelf: Shelf) -> None:
         right_condition: Condition,
         right_layer: Number,
         right_head: Number,
-    ) -> answers.Pair:
+    ) -> responses.Pair:
         """Two heads under two conditions, compared within prompts."""
         left = (left_model, left_layer, left_head, queries), left_condition
         right = (right_model, right_layer, right_head, queries), right_condition
 
-        def compared(held: Run) -> answers.Pair:
+        def compared(held: Run) -> responses.Pair:
             views = _views()
-            sides = [views.Side(views.Place(*place), condition) for place, condition in (left, right)]
+            sides = [views.HeadSide(views.Place(*place), condition) for place, condition in (left, right)]
             return views.pair(held, *sides)
 
         return shelf.ask(run, compared)
@@ -216,22 +218,22 @@ def _types() -> dict[str, Any]:
     return {TYPES[ending].partition(";")[0]: {} for ending in get_args(Ending)}
 
 
-def _line(shelf: Shelf, name: str) -> answers.RunLine:
+def _line(shelf: Shelf, name: str) -> responses.RunLine:
     try:
         run = shelf.open(name)
     except AttnscopeError as error:
-        return answers.RunLine(name=name, title=name, status="not to be shown", trouble=_parts(error, shelf))
-    return answers.RunLine(
+        return responses.RunLine(name=name, title=name, status="not to be shown", trouble=_parts(error, shelf))
+    return responses.RunLine(
         name=name, title=run.study.title or name, question=run.study.question, status=run.status, trouble=None
     )
 
 
-def _parts(error: AttnscopeError, shelf: Shelf) -> answers.Trouble:
+def _parts(error: AttnscopeError, shelf: Shelf) -> responses.Trouble:
     """An error without the paths of this machine: whoever looks may be elsewhere."""
     where = error.where
     for name in shelf.names:
         where = where.replace(str(shelf.path(name)), name)
-    return answers.Trouble(what=error.what, where=where, allowed=error.allowed, todo=error.todo)
+    return responses.Trouble(what=error.what, where=where, allowed=error.allowed, todo=error.todo)
 
 
 def _trouble(shelf: Shelf) -> Any:
@@ -248,7 +250,7 @@ async def _unreadable(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101
     first = error.errors()[0]
     where = ".".join(str(each) for each in first["loc"][1:])[:200] or str(first["loc"][0])
-    told = answers.Trouble(
+    told = responses.Trouble(
         what=str(first["msg"])[:300],
         where=where,
         allowed="what /api/openapi.json and the study file's reference say",
@@ -259,7 +261,7 @@ async def _unreadable(request: Request, error: Exception) -> JSONResponse:
 
 async def _broken(request: Request, error: Exception) -> JSONResponse:
     """A mistake of the explorer's own; the server's terminal has the rest."""
-    told = answers.Trouble(
+    told = responses.Trouble(
         what=f"the explorer failed ({type(error).__name__})",
         where=request.url.path[:200],
         allowed="an answer",
@@ -274,7 +276,7 @@ async def _nowhere(request: Request, error: Exception) -> Response:
     ours = not request.url.path.startswith(("/api/", "/static/")) and request.method in ("GET", "HEAD")
     if error.status_code == 404 and ours:
         return Response(_static_files()["index.html"], media_type=TYPES[".html"])
-    told = answers.Trouble(
+    told = responses.Trouble(
         what=str(error.detail), where=request.url.path[:200], allowed="the pages' own addresses", todo="go back"
     )
     return JSONResponse(told.model_dump(), error.status_code, headers=error.headers)

@@ -13,8 +13,8 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool
 
 from attnscope.errors import AttnscopeError
-from attnscope.explorer import answers
-from attnscope.explorer.shelf import Shelf
+from attnscope.explorer import responses
+from attnscope.explorer.runs import Shelf
 
 MOST_WAITING = 20
 MOST_KEPT = 20  # tries; the oldest goes when there are more
@@ -82,7 +82,7 @@ class Tried(BaseModel):
     run: str | None = None
     """The run that shows it."""
     edited: bool = False
-    trouble: answers.Trouble | None = None
+    trouble: responses.Trouble | None = None
 
 
 class _Watcher:
@@ -159,22 +159,22 @@ class Desk:
                 tried.status = "done"
             except AttnscopeError as error:
                 where = error.where.replace(str(self._folder), "try it")
-                tried.trouble = answers.Trouble(what=error.what, where=where, allowed=error.allowed, todo=error.todo)
+                tried.trouble = responses.Trouble(what=error.what, where=where, allowed=error.allowed, todo=error.todo)
                 tried.status = "failed"
             except Exception as error:  # whatever it was, the next try has its turn
                 told = f"{type(error).__name__}: {error}"[:300]
-                tried.trouble = answers.Trouble(
+                tried.trouble = responses.Trouble(
                     what=told, where="try it", allowed="prompts that the model can read", todo="try another prompt"
                 )
                 tried.status = "failed"
 
     def _measure(self, tried: Tried, trial: Trial) -> str:
-        from attnscope.studies import order_study, perform_order
+        from attnscope.studies import perform_request, request_study
 
         name = f"try-{tried.id}"
         file, folder = self._folder / f"{name}.yaml", self._folder / name
         file.write_text(yaml.safe_dump(trial.study(self.model), sort_keys=False, allow_unicode=True), encoding="utf-8")
-        outcome = perform_order(order_study(str(file)), folder, _Watcher(tried), load=self._lens, second_look=False)
+        outcome = perform_request(request_study(str(file)), folder, _Watcher(tried), load=self._lens, second_look=False)
         for dropped in outcome.dropped:
             raise AttnscopeError(
                 dropped.reason,

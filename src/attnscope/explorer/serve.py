@@ -20,7 +20,7 @@ from attnscope.errors import AttnscopeError
 from attnscope.explorer.app import make_app
 from attnscope.explorer.guard import Guard
 from attnscope.explorer.live import Desk
-from attnscope.explorer.shelf import Shelf
+from attnscope.explorer.runs import Shelf
 
 LOOPBACK = "127.0.0.1"
 PORT = 8765

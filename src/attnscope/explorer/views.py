@@ -11,31 +11,31 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from attnscope.analysis.arms import MASS, Arm, empty_classes, masses, seen_classes
 from attnscope.analysis.comparisons import Comparison, comparisons, family
 from attnscope.analysis.effects import FALSE_DISCOVERIES, FEWEST, effects
-from attnscope.analysis.gazes import Heads, gazes
 from attnscope.analysis.head_kinds import head_kinds
 from attnscope.analysis.matching import BY_NUMBER, matched
 from attnscope.analysis.measures import WORDS
+from attnscope.analysis.received import Heads, gazes
 from attnscope.analysis.run import Run
+from attnscope.analysis.sides import MASS, Side, empty_classes, masses, seen_classes
 from attnscope.analysis.spread import mean_of_seen
 from attnscope.errors import AttnscopeError, near
-from attnscope.explorer import answers
+from attnscope.explorer import responses
 from attnscope.figures import selection, sentences
 from attnscope.figures.selection import present
 from attnscope.figures.write import content, figure_of, study_lines
+from attnscope.measures.names import MEASURES, SCORES
+from attnscope.report.comparison_tables import facts as facts_of
+from attnscope.report.comparison_tables import sheets
 from attnscope.report.evidence import evidence_card
 from attnscope.report.page import summary_of
-from attnscope.report.sheets import facts as facts_of
-from attnscope.report.sheets import sheets
 from attnscope.report.write import is_reported
-from attnscope.study.classes import membership
 from attnscope.study.consistency import unmeasured
-from attnscope.study.measures import MEASURES, SCORES
-from attnscope.study.parts import FigurePart, PanelPart
-from attnscope.study.segments import TEMPLATE, Span
-from attnscope.study.tokens import Token, shown_texts
+from attnscope.study.schema import FigureSpec, PanelSpec
+from attnscope.text.classes import membership
+from attnscope.text.segments import TEMPLATE, Span
+from attnscope.text.tokens import Token, shown_texts
 
 MOST_TOKENS = 3000  # of a prompt at once
 MOST_CHARACTERS = 400  # of a token
@@ -51,14 +51,14 @@ def look_ahead(run: Run) -> None:
     for model, condition in list(product(run.models, run.conditions))[:ARMS]:
         masses(run, model, condition)
     model = run.models[0]
-    panel = PanelPart(model=model, layer=run.layers(model)[0], head=run.heads(model)[0])
-    figure_of(run, FigurePart(name="first", kind="lines", panels=[panel]))
+    panel = PanelSpec(model=model, layer=run.layers(model)[0], head=run.heads(model)[0])
+    figure_of(run, FigureSpec(name="first", kind="lines", panels=[panel]))
 
 
-def run_facts(name: str, run: Run) -> answers.RunFacts:
+def run_facts(name: str, run: Run) -> responses.RunFacts:
     dropped = run.manifest["dropped"]
     prompts = {number for model in run.models for each in run.conditions for number in run.prompts(model, each)}
-    return answers.RunFacts(
+    return responses.RunFacts(
         name=name,
         title=run.study.title or name,
         question=run.study.question,
@@ -70,21 +70,21 @@ def run_facts(name: str, run: Run) -> answers.RunFacts:
         first_prompt=min(prompts),
         models=[_model(run, label) for label in run.models],
         conditions=[_condition(run, each) for each in run.conditions],
-        queries=[answers.Named(name=each, label=selection.group_words(each)) for each in run.study.measure.queries],
+        queries=[responses.Named(name=each, label=selection.group_words(each)) for each in run.study.measure.queries],
         classes=[_class(run, each) for each in run.classes],
         measures=list(_measures(run)),
         figures=[_figure_line(part) for part in run.study.figures if present(run, part) is not None],
         empty=empty_classes(run),
-        dropped=[answers.Drop(**each) for each in dropped[:MOST_DROPPED]],
+        dropped=[responses.Drop(**each) for each in dropped[:MOST_DROPPED]],
         more_dropped=max(0, len(dropped) - MOST_DROPPED),
         command=run.manifest.get("command"),
     )
 
 
-def _model(run: Run, label: str) -> answers.ModelFacts:
+def _model(run: Run, label: str) -> responses.ModelFacts:
     known = run.manifest["models"][label]
     about = f"{known['architecture']}, {known['dtype']}"
-    return answers.ModelFacts(
+    return responses.ModelFacts(
         label=label,
         about=about,
         layers=run.layers(label),
@@ -93,44 +93,44 @@ def _model(run: Run, label: str) -> answers.ModelFacts:
     )
 
 
-def _condition(run: Run, name: str) -> answers.ConditionFacts:
+def _condition(run: Run, name: str) -> responses.ConditionFacts:
     colours = selection.condition_colours(run, run.conditions)
     label = selection.condition_label(run, name)
     inserts = run.study.condition(name).insert is not None
     seen = {each for model in run.models for each in seen_classes(run, model, name)}
     without = [each for each in run.classes if each not in seen]
-    return answers.ConditionFacts(name=name, label=label, colour=colours[label], inserts=inserts, without=without)
+    return responses.ConditionFacts(name=name, label=label, colour=colours[label], inserts=inserts, without=without)
 
 
-def _class(run: Run, name: str) -> answers.Named:
+def _class(run: Run, name: str) -> responses.Named:
     label = selection.class_label(run, name)
-    return answers.Named(name=name, label=label, colour=selection.class_colours(run, run.classes)[label])
+    return responses.Named(name=name, label=label, colour=selection.class_colours(run, run.classes)[label])
 
 
-def _measures(run: Run) -> Iterator[answers.MeasureFacts]:
+def _measures(run: Run) -> Iterator[responses.MeasureFacts]:
     groups = run.study.measure.queries
     for name in run.classes:
         label = selection.class_label(run, name)
-        yield answers.MeasureFacts(name=name, label=label, queries=groups, enrichment=True)
+        yield responses.MeasureFacts(name=name, label=label, queries=groups, enrichment=True)
     for name in MEASURES:
         there = [
             group
             for group in groups
-            if name not in unmeasured(run.study, FigurePart(name="map", kind="heatmap", queries=group))
+            if name not in unmeasured(run.study, FigureSpec(name="map", kind="heatmap", queries=group))
         ]
         if there:
             label = f"{name}: {WORDS[name]}" if name in WORDS else name
-            yield answers.MeasureFacts(name=name, label=label, queries=there, enrichment=False)
+            yield responses.MeasureFacts(name=name, label=label, queries=there, enrichment=False)
 
 
-def _figure_line(part: FigurePart) -> answers.FigureLine:
+def _figure_line(part: FigureSpec) -> responses.FigureLine:
     told = part.model_dump(mode="json", exclude_defaults=True)
-    return answers.FigureLine(name=part.name, kind=part.kind, title=part.title or part.name, part=told)
+    return responses.FigureLine(name=part.name, kind=part.kind, title=part.title or part.name, part=told)
 
 
-def drawn(run: Run, part: FigurePart, room: int | None = None) -> answers.Drawn:
+def drawn(run: Run, part: FigureSpec, room: int | None = None) -> responses.Drawn:
     made = figure_of(run, part, room)
-    return answers.Drawn(
+    return responses.Drawn(
         title=made.look.title or part.name,
         caption=made.look.caption + made.marks,
         reading=reading_of(made.reading),
@@ -150,16 +150,16 @@ def _reach(kind: str, table: pl.DataFrame) -> float | None:
     return None
 
 
-def figure_file(run: Run, part: FigurePart, ending: str) -> bytes:
+def figure_file(run: Run, part: FigureSpec, ending: str) -> bytes:
     return content(figure_of(run, part), ending)
 
 
-def reading_of(document: str) -> list[answers.Section]:
+def reading_of(document: str) -> list[responses.Section]:
     """A written reading by its headings."""
-    made: list[answers.Section] = []
+    made: list[responses.Section] = []
     for line in document.splitlines():
         if line.startswith("## "):
-            made.append(answers.Section(heading=line[3:], lines=[]))
+            made.append(responses.Section(heading=line[3:], lines=[]))
         elif line.startswith("- ") and made:
             made[-1].lines.append(line[2:])
     return made
@@ -177,7 +177,7 @@ def _top(table: pl.DataFrame) -> list[dict[str, Any]]:
     return found
 
 
-def evidence(run: Run) -> list[answers.Section]:
+def evidence(run: Run) -> list[responses.Section]:
     """The run's evidence card: as the report wrote it, or made now."""
     written = run.path / "evidence.md"
     if run.status == "finished" and written.is_file() and is_reported(run.path):
@@ -185,17 +185,17 @@ def evidence(run: Run) -> list[answers.Section]:
     return reading_of(evidence_card(run))
 
 
-def compared(run: Run) -> list[answers.ComparisonSheets]:
+def compared(run: Run) -> list[responses.ComparisonSheets]:
     """Everything the study implies, as the report tells it."""
     made = []
     for each in run.compare():
         rows = [(queries, sheet) for queries in run.study.measure.queries for sheet in sheets(each, queries)]
         made.append(
-            answers.ComparisonSheets(
+            responses.ComparisonSheets(
                 name=each.comparison.name,
                 facts=facts_of(each),
                 sheets=[
-                    answers.SheetRows(
+                    responses.SheetRows(
                         title=f"{queries}: {sheet.title}",
                         columns=list(sheet.columns),
                         rows=[list(row) for row in sheet.rows],
@@ -247,7 +247,7 @@ def named(word: str, known: Sequence[str], what: str) -> str:
     return word
 
 
-def head_facts(run: Run, place: Place) -> answers.HeadFacts:
+def head_facts(run: Run, place: Place) -> responses.HeadFacts:
     place.checked(run)
     kinds = []
     for name in run.conditions:
@@ -256,7 +256,7 @@ def head_facts(run: Run, place: Place) -> answers.HeadFacts:
             row = held.filter(pl.col("layer") == place.layer, pl.col("head") == place.head).row(0, named=True)
             scores = {score: row[score] for score in SCORES if row[score] is not None}
             kinds.append({"condition": name, "kind": row["kind"], "scores": scores, "n": row["n"]})
-    return answers.HeadFacts(
+    return responses.HeadFacts(
         model=place.model,
         layer=place.layer,
         head=place.head,
@@ -266,7 +266,7 @@ def head_facts(run: Run, place: Place) -> answers.HeadFacts:
     )
 
 
-def _ranks(run: Run, place: Place) -> Iterator[answers.Rank]:
+def _ranks(run: Run, place: Place) -> Iterator[responses.Rank]:
     group = run.study.measure.queries.index(place.queries)
     for name in run.conditions:
         if not run.has(place.model, name):
@@ -279,10 +279,10 @@ def _ranks(run: Run, place: Place) -> Iterator[answers.Rank]:
             mine = means[..., number]
             value = float(mine[place.at(run)])
             label = f"{selection.class_label(run, token_class)}, {selection.condition_label(run, name)}"
-            yield answers.Rank(what=label, value=value, rank=1 + int((mine > value).sum()), of=mine.size)
+            yield responses.Rank(what=label, value=value, rank=1 + int((mine > value).sum()), of=mine.size)
 
 
-def _changes(run: Run, place: Place) -> Iterator[answers.Rank]:
+def _changes(run: Run, place: Place) -> Iterator[responses.Rank]:
     """What is compared of this head: the comparisons that its model is a side of."""
     for each in comparisons(run):
         ends = {each.one.model: ("layer", "head"), each.two.model: ("layer_two", "head_two")}
@@ -299,19 +299,19 @@ def _changes(run: Run, place: Place) -> Iterator[answers.Rank]:
                 continue
             what = f"{selection.class_label(run, row['token_class'])}: {_named_comparison(run, each)}"
             numbers = {key: row[key] for key in ("low", "high", "q", "sure", "rank")}
-            yield answers.Rank(what=what, value=row["difference"], of=heads, **numbers)
+            yield responses.Rank(what=what, value=row["difference"], of=heads, **numbers)
 
 
 def _named_comparison(run: Run, each: Comparison) -> str:
     """As figures call its sides; the model or condition that both have is told if there are others."""
-    labels = [selection.condition_label(run, arm.condition) for arm in (each.two, each.one)]
+    labels = [selection.condition_label(run, side.condition) for side in (each.two, each.one)]
     if each.kind == "model":
         more = f", {labels[0]}" if len(run.conditions) > 1 else ""
         return f"{each.two.model} less {each.one.model}{more}"
     return f"{labels[0]} less {labels[1]}{f', {each.one.model}' if len(run.models) > 1 else ''}"
 
 
-def find_prompts(run: Run, text: str) -> answers.PromptLines:
+def find_prompts(run: Run, text: str) -> responses.PromptLines:
     """Prompts whose number, name or text has these words; all of them without any."""
     held = (
         run.table("prompts")
@@ -326,9 +326,9 @@ def find_prompts(run: Run, text: str) -> answers.PromptLines:
         called = pl.col("name").str.to_lowercase().str.contains(words, literal=True)
         numbered = pl.col("prompt").cast(pl.String) == words
         held = held.filter(known | called | numbered).sort(numbered, called, descending=True, maintain_order=True)
-    return answers.PromptLines(
+    return responses.PromptLines(
         prompts=[
-            answers.PromptLine(
+            responses.PromptLine(
                 number=row["prompt"],
                 name=row["name"][:BEGINNING],
                 begins=_around(row["text"], words),
@@ -361,7 +361,7 @@ class Reading:
     first: int = 0
 
 
-def prompt_text(run: Run, wanted: Reading) -> answers.PromptText:
+def prompt_text(run: Run, wanted: Reading) -> responses.PromptText:
     named(wanted.model, run.models, "model")
     named(wanted.condition, run.conditions, "condition")
     named(wanted.queries, run.study.measure.queries, "queries")
@@ -373,7 +373,7 @@ def prompt_text(run: Run, wanted: Reading) -> answers.PromptText:
             allowed=f"{len(numbers)} prompts from {numbers[0]} to {numbers[-1]}" if numbers else "none so far",
             todo="choose another",
         )
-    part = FigurePart(
+    part = FigureSpec(
         name="prompt",
         kind="strip",
         models=[wanted.model],
@@ -399,7 +399,7 @@ def prompt_text(run: Run, wanted: Reading) -> answers.PromptText:
     made = list(_tokens(run, tokens, held["segment"].to_list(), attention, gaze.base, shared, shares))
     seen = np.sort(attention[~np.isnan(attention)])[::-1]
     place = numbers.index(wanted.prompt)
-    return answers.PromptText(
+    return responses.PromptText(
         number=wanted.prompt,
         name=row["name"],
         model=wanted.model,
@@ -426,10 +426,10 @@ def _tokens(
     base: Any,
     shared: Sequence[str | None],
     shares: Any,
-) -> Iterator[answers.TokenFacts]:
+) -> Iterator[responses.TokenFacts]:
     shown = shown_texts((token.text, token.start, token.end) for token in tokens)
     for place, token in enumerate(tokens):
-        yield answers.TokenFacts(
+        yield responses.TokenFacts(
             position=token.position,
             text=shown[place][:MOST_CHARACTERS],
             length=len(shown[place]),
@@ -461,7 +461,7 @@ def _shared(tokens: Sequence[Token], segments: Sequence[str], base: Any, spans: 
     return made
 
 
-def _told(tokens: Sequence[answers.TokenFacts]) -> list[str]:
+def _told(tokens: Sequence[responses.TokenFacts]) -> list[str]:
     """The reading of a shaded text: where most of it is, token by token and segment by segment."""
     seen = [token for token in tokens if token.attention is not None]
     best = sorted(seen, key=lambda token: -(token.attention or 0))[:8]
@@ -475,19 +475,19 @@ def _told(tokens: Sequence[answers.TokenFacts]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Side:
+class HeadSide:
     """One side of a pair: a head under a condition."""
 
     place: Place
     condition: str
 
-    def checked(self, run: Run) -> Side:
+    def checked(self, run: Run) -> HeadSide:
         self.place.checked(run)
         named(self.condition, run.conditions, "condition")
         return self
 
 
-def pair(run: Run, left: Side, right: Side) -> answers.Pair:
+def pair(run: Run, left: HeadSide, right: HeadSide) -> responses.Pair:
     """Right less left by class, within prompts."""
     sides = [side.checked(run) for side in (left, right)]
     held = [masses(run, side.place.model, side.condition) for side in sides]
@@ -507,7 +507,7 @@ def pair(run: Run, left: Side, right: Side) -> answers.Pair:
         difference, q = _known(means[1][number] - means[0][number]), numbers["q"]
         tested = None if q is None or difference is None else q < FALSE_DISCOVERIES and abs(difference) > floor
         rows.append(
-            answers.PairRow(
+            responses.PairRow(
                 token_class=selection.class_label(run, name),
                 left=_known(means[0][number]),
                 right=_known(means[1][number]),
@@ -517,24 +517,24 @@ def pair(run: Run, left: Side, right: Side) -> answers.Pair:
                 **numbers,
             )
         )
-    return answers.Pair(rows=rows, facts=list(_pair_facts(run, left, right, len(prompts))))
+    return responses.Pair(rows=rows, facts=list(_pair_facts(run, left, right, len(prompts))))
 
 
-def _pair_floor(run: Run, sides: Sequence[Side]) -> float:
+def _pair_floor(run: Run, sides: Sequence[HeadSide]) -> float:
     """What rounding makes of the difference of two heads' masses; 0 if that is not known."""
     found = [(run.noise(side.place.model, side.place.queries), side.place.at(run)) for side in sides]
     return sum(0.0 if noise is None else float(noise[place]) for noise, place in found)
 
 
-def _pair_facts(run: Run, left: Side, right: Side, prompts: int) -> Iterator[str]:
+def _pair_facts(run: Run, left: HeadSide, right: HeadSide, prompts: int) -> Iterator[str]:
     yield f"Right less left, mass by class, within {sentences.counted(prompts, 'prompt')}."
     if prompts < FEWEST:
         yield f"With fewer than {FEWEST} prompts there is no interval and no test."
     else:
         yield "q: the false discovery rate among the classes of this pair; a pair that was sought out is a choice."
     if left.place.model != right.place.model:
-        arms = (Arm(run, left.place.model, left.condition), Arm(run, right.place.model, right.condition))
-        if matched(*arms).method != BY_NUMBER:
+        models = (Side(run, left.place.model, left.condition), Side(run, right.place.model, right.condition))
+        if matched(*models).method != BY_NUMBER:
             yield "Heads of these models are not the same under the same number."
 
 

@@ -17,7 +17,7 @@ import polars as pl
 from attnscope.analysis.run import Run
 from attnscope.errors import AttnscopeError, near
 from attnscope.figures.compose import Description
-from attnscope.study.parts import FigurePart
+from attnscope.study.schema import FigureSpec
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class Kind:
     name: str
     about: str
     fields: tuple[Field, ...]
-    table: Callable[[Run, FigurePart], pl.DataFrame]
-    look: Callable[[Run, FigurePart, pl.DataFrame], Look]
+    table: Callable[[Run, FigureSpec], pl.DataFrame]
+    look: Callable[[Run, FigureSpec, pl.DataFrame], Look]
     draw: Callable[[pl.DataFrame, Look], Description]
     read: Callable[[pl.DataFrame, Look], str]
     keys: tuple[str, ...]

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import altair as alt
 import polars as pl
 
-from attnscope.meter.reading import Reading
-from attnscope.study.classes import OTHER
+from attnscope.attention.reading import Reading
+from attnscope.text.classes import OTHER
 
 PALETTE = ("#d62728", "#1f77b4", "#8c8c8c", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#bcbd22")
 WIDTH = 720

@@ -12,8 +12,8 @@ from attnscope.analysis.run import Run
 from attnscope.errors import AttnscopeError
 from attnscope.figures import sentences
 from attnscope.figures.kind import Look
-from attnscope.study.classes import OTHER
-from attnscope.study.parts import COLOUR, DepthsPart, FigurePart, HeadPart, PanelPart, layer_at
+from attnscope.study.schema import COLOUR, DepthsSpec, FigureSpec, HeadSpec, PanelSpec, layer_at
+from attnscope.text.classes import OTHER
 
 # Neighbours differ in lightness, so that parts of a bar can be told apart in gray and by colour-blind readers.
 PALETTE = ("#b2182b", "#4393c3", "#c8c8c8", "#173f5f", "#fdb863", "#8073ac", "#a6dba0", "#7f3b08")
@@ -21,7 +21,7 @@ LAYOUTS = {"chat": "in the chat template", "plain": "as plain text"}
 LINES = ("#1f77b4", "#ff7f0e", "#2ca02c", "#9467bd", "#8c564b", "#17becf")
 
 
-def present(run: Run, part: FigurePart) -> FigurePart | None:
+def present(run: Run, part: FigureSpec) -> FigureSpec | None:
     """The figure without models and conditions that the run has not; None if nothing would be left to show."""
     panels = part.panels and [_present(run, panel) for panel in part.panels if panel.model in run.models]
     differing = part.difference is None or all(name in (*run.models, *run.conditions) for name in part.difference)
@@ -30,11 +30,11 @@ def present(run: Run, part: FigurePart) -> FigurePart | None:
     return part.model_copy(update={"panels": panels})
 
 
-def _present(run: Run, panel: PanelPart) -> PanelPart:
+def _present(run: Run, panel: PanelSpec) -> PanelSpec:
     return panel.model_copy(update={"also": [each for each in panel.also if each.model in run.models]})
 
 
-def refuse_missing(run: Run, part: FigurePart) -> None:
+def refuse_missing(run: Run, part: FigureSpec) -> None:
     """A model may have no prompt under a condition: all were dropped, or none is measured yet."""
     labels, names = models(run, part), conditions(run, part)
     if part.difference is not None:
@@ -56,11 +56,11 @@ def refuse_missing(run: Run, part: FigurePart) -> None:
                 )
 
 
-def _panel_models(part: FigurePart) -> list[str]:
+def _panel_models(part: FigureSpec) -> list[str]:
     return list(dict.fromkeys(place.model for panel in part.panels or () for place in panel.places))
 
 
-def layout_words(run: Run, part: FigurePart) -> str:
+def layout_words(run: Run, part: FigureSpec) -> str:
     """How the models shown got their prompts, as a sentence with a space before it; empty if the run doesn't say."""
     shown = _panel_models(part) or part.difference or models(run, part)
     by_layout: dict[str, list[str]] = {}
@@ -74,43 +74,43 @@ def layout_words(run: Run, part: FigurePart) -> str:
     return f" Prompts {', '.join(told)}." if told else ""
 
 
-def models(run: Run, part: FigurePart) -> list[str]:
+def models(run: Run, part: FigureSpec) -> list[str]:
     return [label for label in part.models or run.models if label in run.models]
 
 
-def conditions(run: Run, part: FigurePart) -> list[str]:
+def conditions(run: Run, part: FigureSpec) -> list[str]:
     return [name for name in part.conditions or run.conditions if name in run.conditions]
 
 
-def queries(run: Run, part: FigurePart) -> str:
+def queries(run: Run, part: FigureSpec) -> str:
     return part.queries or run.study.measure.queries[0]
 
 
-def classes(run: Run, part: FigurePart) -> list[str]:
+def classes(run: Run, part: FigureSpec) -> list[str]:
     """`other` is left out unless asked for: it is what the study has no name for."""
     return part.classes or [name for name in run.classes if name != OTHER] or [OTHER]
 
 
-def layers(run: Run, part: FigurePart, model: str) -> list[int]:
+def layers(run: Run, part: FigureSpec, model: str) -> list[int]:
     """In data's numbering, among those measured."""
     measured = run.layers(model)
     if part.layers == "all":
         return measured
-    if isinstance(part.layers, DepthsPart):
+    if isinstance(part.layers, DepthsSpec):
         wanted = [layer_at(depth, run.depth(model)) for depth in part.layers.depths]
     else:
         wanted = [layer - part.number_from for layer in part.layers]
     return _measured("layer", wanted, measured, model, part)
 
 
-def heads(run: Run, part: FigurePart, model: str) -> list[int]:
+def heads(run: Run, part: FigureSpec, model: str) -> list[int]:
     measured = run.heads(model)
     if isinstance(part.heads, str):
         return measured
     return _measured("head", [head - part.number_from for head in part.heads], measured, model, part)
 
 
-def heads_words(run: Run, part: FigurePart) -> str:
+def heads_words(run: Run, part: FigureSpec) -> str:
     """Which heads a mean is over."""
     if not isinstance(part.heads, str):
         numbers = part.heads
@@ -121,7 +121,7 @@ def heads_words(run: Run, part: FigurePart) -> str:
     return f"head{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
 
 
-def layers_words(run: Run, part: FigurePart, shown: Sequence[str]) -> str:
+def layers_words(run: Run, part: FigureSpec, shown: Sequence[str]) -> str:
     """Which layers a mean is over, if the models shown have the same."""
     chosen = {tuple(layers(run, part, model)) for model in shown}
     if len(chosen) > 1 or set(chosen) == {tuple(range(run.depth(model))) for model in shown}:
@@ -138,7 +138,7 @@ def model_colour(run: Run, label: str) -> str | None:
     return next(part.colour for part in run.study.models if part.label == label)
 
 
-def title(run: Run, part: FigurePart, model: str, condition: str) -> str:
+def title(run: Run, part: FigureSpec, model: str, condition: str) -> str:
     """Of a panel that shows one model under one condition: what tells it from the others."""
     label = condition_label(run, condition)
     if len(conditions(run, part)) == 1:
@@ -188,13 +188,13 @@ def group_words(group: str) -> str:
     return {"last": "the last token", "all": "every token"}.get(group, f"the tokens of {group}")
 
 
-def place_of(run: Run, part: FigurePart, head: HeadPart) -> tuple[int, int]:
+def place_of(run: Run, part: FigureSpec, head: HeadSpec) -> tuple[int, int]:
     """A head's layer and number as data has them."""
     layers = _measured("layer", [head.layer - part.number_from], run.layers(head.model), head.model, part)
     return layers[0], _measured("head", [head.head - part.number_from], run.heads(head.model), head.model, part)[0]
 
 
-def _measured(what: str, wanted: Sequence[int], measured: Sequence[int], model: str, part: FigurePart) -> list[int]:
+def _measured(what: str, wanted: Sequence[int], measured: Sequence[int], model: str, part: FigureSpec) -> list[int]:
     for number in wanted:
         if number not in measured:
             raise AttnscopeError(

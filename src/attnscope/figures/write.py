@@ -22,7 +22,7 @@ from attnscope.figures.kind import Look, find_kind
 from attnscope.figures.save import SCALE
 from attnscope.figures.selection import layout_words, present, refuse_missing
 from attnscope.study.consistency import figure_problems
-from attnscope.study.parts import FigurePart
+from attnscope.study.schema import FigureSpec
 
 FILES = (".svg", ".png", ".pdf", ".vl.json", ".csv", ".md")
 
@@ -61,7 +61,7 @@ def _drawable(value: Any) -> Any:
     return [_drawable(each) for each in value] if isinstance(value, list) else value
 
 
-def make_figure(run: Run, part: FigurePart, room: int | None = None) -> Figure:
+def make_figure(run: Run, part: FigureSpec, room: int | None = None) -> Figure:
     """room: pixels across, of a screen that tells title and caption itself."""
     kind = find_kind(part.kind, f"figure {part.name}")
     table = kind.checked(kind.table(run, part), f"figure {part.name}")
@@ -71,7 +71,7 @@ def make_figure(run: Run, part: FigurePart, room: int | None = None) -> Figure:
     return Figure(part.name, part.kind, table, look, drawn, reading, kind.marks(table, look))
 
 
-def figure_of(run: Run, part: FigurePart, room: int | None = None) -> Figure:
+def figure_of(run: Run, part: FigureSpec, room: int | None = None) -> Figure:
     """A figure that was asked for by hand: refused where it asks for what the run has not. room: as in make_figure."""
     find_kind(part.kind, "kind")
     for problem in figure_problems(run.study, part):
@@ -93,7 +93,7 @@ def figure_of(run: Run, part: FigurePart, room: int | None = None) -> Figure:
     return make_figure(run, shown, room)
 
 
-def study_lines(part: FigurePart) -> str:
+def study_lines(part: FigureSpec) -> str:
     """What to add to a study file's `figures` to get this figure."""
     told = part.model_dump(mode="json", exclude_defaults=True)
     return yaml.safe_dump([told], sort_keys=False, allow_unicode=True, width=100)

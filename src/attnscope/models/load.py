@@ -21,8 +21,8 @@ from attnscope.models.gguf import converted_from, gguf_folder
 from attnscope.models.memory import free_memory, refuse_if_too_large, shortage_explained
 from attnscope.models.package import builtin_folder
 from attnscope.models.sources import Source, find_source
+from attnscope.models.tokenization import Tokenization
 from attnscope.models.weights import Weights, folder_weights
-from attnscope.models.wording import Wording
 
 _DESCRIPTIONS = (".json", ".jinja", ".py", ".model", ".txt")
 _DTYPES = ("float32", "bfloat16", "float16", "float64")
@@ -37,7 +37,7 @@ class Description:
     path: Path
     config: Any
     facts: Architecture
-    wording: Wording
+    tokenization: Tokenization
     device: torch.device
     adapter: str | None
     adapter_folder: Path | None
@@ -59,7 +59,7 @@ class Loaded:
     name: str
     source: Source
     model: PreTrainedModel
-    wording: Wording
+    tokenization: Tokenization
     architecture: str
     layers: int
     heads: int
@@ -77,7 +77,7 @@ class Loaded:
 
     @property
     def tokenizer(self) -> Any:
-        return self.wording.tokenizer
+        return self.tokenization.tokenizer
 
     @cached_property
     def fingerprint(self) -> dict[str, str]:
@@ -106,9 +106,9 @@ def look_up(
     with shortage_explained(name):
         config = read_config(path, trust_remote_code=trust_remote_code)
         facts = describe(config, name)
-        wording = Wording(read_tokenizer(path, trust_remote_code=trust_remote_code), name)
+        tokenization = Tokenization(read_tokenizer(path, trust_remote_code=trust_remote_code), name)
         folder = find_adapter(named_adapter, allow_pickle=allow_pickle) if named_adapter else None
-        return Description(name, source, path, config, facts, wording, target, named_adapter, folder)
+        return Description(name, source, path, config, facts, tokenization, target, named_adapter, folder)
 
 
 def load(
@@ -165,7 +165,7 @@ def load(
         name=name,
         source=source,
         model=model,
-        wording=found.wording,
+        tokenization=found.tokenization,
         architecture=type(model).__name__,
         layers=facts.layers,
         heads=facts.heads,

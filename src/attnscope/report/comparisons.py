@@ -9,7 +9,7 @@ import polars as pl
 
 from attnscope.analysis.comparisons import Compared
 from attnscope.errors import AttnscopeError
-from attnscope.report.sheets import markdown
+from attnscope.report.comparison_tables import markdown
 
 
 def write_comparisons(found: Sequence[Compared], folder: Path) -> list[Path]:

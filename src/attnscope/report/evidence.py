@@ -11,9 +11,9 @@ import numpy as np
 import polars as pl
 
 from attnscope.analysis.run import Run
+from attnscope.attention.input import InputCheck
 from attnscope.figures import sentences
 from attnscope.figures.selection import LAYOUTS
-from attnscope.meter.input import InputCheck
 
 MOST_REASONS = 5
 
@@ -150,7 +150,7 @@ def _range(layers: list[int]) -> str:
 
 def _of_prompts(run: Run) -> Iterator[str]:
     held = run.table("prompts").select("model", "condition", "prompt", "aligned", "remerged").collect()
-    counts = {tuple(arm): count for *arm, count in held.group_by("model", "condition").len().iter_rows()}
+    counts = {tuple(side): count for *side, count in held.group_by("model", "condition").len().iter_rows()}
     wanted = [(model.label, part.name) for model in run.study.models for part in run.study.conditions]
     for model, condition in wanted:
         count = counts.get((model, condition), 0)

@@ -11,16 +11,16 @@ import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from attnscope.analysis.arms import empty_classes
 from attnscope.analysis.comparisons import Compared
 from attnscope.analysis.head_kinds import head_kinds
 from attnscope.analysis.run import Run
-from attnscope.figures.chooser import head_chooser
+from attnscope.analysis.sides import empty_classes
+from attnscope.figures.interactive import head_chooser
 from attnscope.figures.library import chart_library
 from attnscope.figures.write import Figure, plain
+from attnscope.measures.names import SCORES
+from attnscope.report.comparison_tables import facts, sheets
 from attnscope.report.markdown import as_html
-from attnscope.report.sheets import facts, sheets
-from attnscope.study.measures import SCORES
 
 MOST_ROWS = 400  # of a table shown; the csv beside the figure has them all
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnscope.analysis.arms import empty_classes
+from attnscope.analysis.cache import caching
 from attnscope.analysis.head_kinds import scores
-from attnscope.analysis.kept import keeping
 from attnscope.analysis.ranking import ranked_by_distance
 from attnscope.analysis.run import Run
+from attnscope.analysis.sides import empty_classes
 from attnscope.errors import AttnscopeError
 from attnscope.figures.selection import present
 from attnscope.figures.write import FILES, Figure, make_figure, write_figure
@@ -44,7 +44,7 @@ def is_reported(path: Path) -> bool:
 def report_run(path: Path | str) -> Reported:
     """Draw a run's figures and write its report anew, from its files alone."""
     run = Run(path)
-    with keeping(run):
+    with caching(run):
         return _report(run)
 
 

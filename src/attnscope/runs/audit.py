@@ -10,11 +10,11 @@ import numpy as np
 from attnscope.models.load import Description
 from attnscope.models.weights import folder_weights
 from attnscope.runs.cells import Cell, CellMaker, Dropped
-from attnscope.runs.fit import chosen_layers, fitting_models
-from attnscope.runs.order import Order
-from attnscope.study.classes import OTHER, membership
-from attnscope.study.parts import ModelPart
-from attnscope.study.segments import INSERTED
+from attnscope.runs.compatibility import chosen_layers, fitting_models
+from attnscope.runs.request import RunRequest
+from attnscope.study.schema import ModelSpec
+from attnscope.text.classes import OTHER, membership
+from attnscope.text.segments import INSERTED
 
 OVERHEAD = 2.2  # of a run over its matrix products: attention, norms, pads, tables
 
@@ -23,7 +23,7 @@ OVERHEAD = 2.2  # of a run over its matrix products: attention, norms, pads, tab
 class Audit:
     """Of one model."""
 
-    part: ModelPart
+    part: ModelSpec
     found: Description
     cells: list[Cell]
     dropped: list[Dropped]
@@ -32,11 +32,11 @@ class Audit:
         return [cell for cell in self.cells if cell.condition == condition]
 
 
-def audits(order: Order) -> list[Audit]:
+def audits(request: RunRequest) -> list[Audit]:
     made = []
-    options = {"trust_remote_code": order.trust_remote_code, "allow_pickle": order.allow_pickle}
-    for part, found in fitting_models(order.study, **options):
-        cells, dropped = CellMaker(order.study, order.prompts, part, found.wording, found.facts.context).make()
+    options = {"trust_remote_code": request.trust_remote_code, "allow_pickle": request.allow_pickle}
+    for part, found in fitting_models(request.study, **options):
+        cells, dropped = CellMaker(request.study, request.prompts, part, found.tokenization, found.facts.context).make()
         made.append(Audit(part, found, cells, dropped))
     return made
 
@@ -80,11 +80,11 @@ def estimated_seconds(audit: Audit, speed: float) -> float | None:
     return OVERHEAD * (weights.values - table) * tokens / speed
 
 
-def estimated_bytes(order: Order, audit: Audit) -> int:
+def estimated_bytes(request: RunRequest, audit: Audit) -> int:
     """What the cells and the tables will take on disk, before compression."""
-    measure, facts = order.study.measure, audit.found.facts
+    measure, facts = request.study.measure, audit.found.facts
     layers = len(chosen_layers(measure.layers, facts))
     heads = facts.heads if measure.heads == "all" else len(measure.heads)
     rows = layers * heads * len(measure.queries)
     keys = sum(len(cell.tokens) for cell in audit.cells)
-    return 2 * 4 * rows * keys + 16 * rows * (len(order.study.classes) + 1) * len(audit.cells)
+    return 2 * 4 * rows * keys + 16 * rows * (len(request.study.classes) + 1) * len(audit.cells)

@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
+from attnscope.edits.sources.fitting import exactly
+from attnscope.edits.sources.source import Ground, Source
 from attnscope.errors import AttnscopeError
-from attnscope.models.wording import Wording
-from attnscope.study.alignment import Alignment, align
-from attnscope.study.conditions.fitting import exactly
-from attnscope.study.conditions.source import Ground, Source
-from attnscope.study.layout import lay_out
-from attnscope.study.parts import ConditionPart, ModelPart, Study
+from attnscope.models.tokenization import Tokenization
 from attnscope.study.prompts import Prompt, PromptList
-from attnscope.study.segments import ANSWER, INSERTED, Piece, Text, segments_of
-from attnscope.study.tokens import Token
+from attnscope.study.schema import ConditionSpec, ModelSpec, Study
+from attnscope.text.alignment import Alignment, align
+from attnscope.text.layout import lay_out
+from attnscope.text.segments import ANSWER, INSERTED, Piece, Text, segments_of
+from attnscope.text.tokens import Token
 
 NAMED = ("last", "all")
 
@@ -60,10 +60,12 @@ class Dropped:
 class CellMaker:
     """Makes the cells of one model."""
 
-    def __init__(self, study: Study, prompts: PromptList, part: ModelPart, wording: Wording, context: int | None):
+    def __init__(
+        self, study: Study, prompts: PromptList, part: ModelSpec, tokenization: Tokenization, context: int | None
+    ):
         self.study, self.prompts, self.part = study, prompts, part
-        self.wording, self.context = wording, context
-        self.layout = prompts.layouts.chosen(has_template=wording.has_template)
+        self.tokenization, self.context = tokenization, context
+        self.layout = prompts.layouts.chosen(has_template=tokenization.has_template)
         self._inserted: dict[tuple[str, int], int] = {}
 
     def make(self) -> tuple[list[Cell], list[Dropped]]:
@@ -78,7 +80,7 @@ class CellMaker:
                     dropped.append(Dropped(self.part.label, condition.name, prompt.number, str(error)))
         return cells, dropped
 
-    def cell(self, condition: ConditionPart, prompt: Prompt) -> Cell:
+    def cell(self, condition: ConditionSpec, prompt: Prompt) -> Cell:
         self._refuse_if_empty(prompt)
         base = self._text(prompt, None, "")
         base_tokens = self._tokens(base)
@@ -99,7 +101,7 @@ class CellMaker:
 
     def answered(self, cell: Cell, ids: Sequence[int]) -> Cell:
         """The cell with an answer of these tokens after the prompt."""
-        spelled, more = self.wording.spelled(ids, cell.text.text, cell.ids)
+        spelled, more = self.tokenization.spelled(ids, cell.text.text, cell.ids)
         text = cell.text.followed_by(Piece(ANSWER, spelled[len(cell.text.text) :]))
         alignment = cell.alignment
         if alignment is not None:  # answers differ, so their tokens have no counterpart
@@ -147,7 +149,7 @@ class CellMaker:
                     todo="fill it, or take the prompt out",
                 )
 
-    def _text(self, prompt: Prompt, condition: ConditionPart | None, inserted: str) -> Text:
+    def _text(self, prompt: Prompt, condition: ConditionSpec | None, inserted: str) -> Text:
         lines = []
         for role, pieces in self.layout.pieces(prompt.fields):
             placed: list[Piece] = []
@@ -165,13 +167,13 @@ class CellMaker:
         return text
 
     def _apply(self, messages: Sequence[tuple[str, str]]) -> str:
-        return self.wording.render([{"role": role, "content": content} for role, content in messages])
+        return self.tokenization.render([{"role": role, "content": content} for role, content in messages])
 
     def _tokens(self, text: Text) -> list[Token]:
-        return self.wording.tokenize(text.text, chat=self.layout.chat)
+        return self.tokenization.tokenize(text.text, chat=self.layout.chat)
 
-    def _insertion(self, condition: ConditionPart, source: Source, prompt: Prompt) -> str:
-        ground = Ground(prompt.fields, _Words(self.wording))
+    def _insertion(self, condition: ConditionSpec, source: Source, prompt: Prompt) -> str:
+        ground = Ground(prompt.fields, _Words(self.tokenization))
         where = f"prompt {prompt.name}, condition {condition.name}"
 
         def draft(units: int, attempt: int) -> str:
@@ -209,7 +211,7 @@ class CellMaker:
             )
         return draft(natural, 0)
 
-    def _chance(self, condition: ConditionPart, prompt: Prompt, attempt: int) -> Random:
+    def _chance(self, condition: ConditionSpec, prompt: Prompt, attempt: int) -> Random:
         """Not the model's: all models get the same random text as far as their tokenizers allow."""
         seed = f"{self.study.seed}/{condition.name}/{prompt.number}/{attempt}"
         return Random(hashlib.sha256(seed.encode()).digest())  # noqa: S311
@@ -218,8 +220,8 @@ class CellMaker:
 class _Words(Sequence[str]):
     """A vocabulary's words, looked up when first asked for."""
 
-    def __init__(self, wording: Wording) -> None:
-        self._wording = wording
+    def __init__(self, tokenization: Tokenization) -> None:
+        self._wording = tokenization
 
     def __getitem__(self, place: int) -> str:  # type: ignore[override]
         return self._wording.words[place]

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from attnscope.attention.reading import Reading
 from attnscope.errors import AttnscopeError, NoRoomError
 from attnscope.lens import Lens
-from attnscope.meter.reading import Reading
 from attnscope.runs.batches import Budget, batches
 from attnscope.runs.cells import Cell, CellMaker
 from attnscope.runs.folder import Measured, Refused, RunFolder

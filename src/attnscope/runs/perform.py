@@ -16,13 +16,13 @@ from attnscope.models.cache import sha256
 from attnscope.models.load import Description
 from attnscope.runs.batches import Budget, budget, bytes_per_token
 from attnscope.runs.cells import Cell, CellMaker, Dropped, cell_key
+from attnscope.runs.compatibility import chosen_layers, fitting_models
 from attnscope.runs.engine import Work, measure_cells
-from attnscope.runs.fit import chosen_layers, fitting_models
 from attnscope.runs.folder import STUDY, RunFolder
-from attnscope.runs.order import Order, versions
-from attnscope.runs.second_look import look_again, sampled
+from attnscope.runs.request import RunRequest, versions
+from attnscope.runs.spot_check import look_again, sampled
 from attnscope.runs.tables import TABLES, Shape, write_tables
-from attnscope.study.parts import ModelPart, Study
+from attnscope.study.schema import ModelSpec, Study
 
 SHOWN_FIRST, SHOWN_EVERY = 2.0, 10.0  # seconds until a run's tables are written the first time, and at least between
 SHOWN_SHARE = 0.05  # of the time may go into that
@@ -66,14 +66,14 @@ class Outcome:
 
 
 def perform(
-    order: Order,
+    request: RunRequest,
     folder: RunFolder,
     watcher: Watcher | None = None,
     *,
     load: Callable[..., Lens] = load_lens,
     second_look: bool = True,
 ) -> Outcome:
-    """Bring the run in the folder up to date with the order.
+    """Bring the run in the folder up to date with the request.
 
     load: what loads a model; second_look: whether some prompts are measured once more for the evidence.
 
@@ -81,40 +81,42 @@ def perform(
     measured, or not all where that is asked for, before anything in it is changed.
     """
     watch = watcher or Silent()
-    options = {"trust_remote_code": order.trust_remote_code, "allow_pickle": order.allow_pickle}
-    models = [_Model(part, found) for part, found in fitting_models(order.study, **options)]
+    options = {"trust_remote_code": request.trust_remote_code, "allow_pickle": request.allow_pickle}
+    models = [_Model(part, found) for part, found in fitting_models(request.study, **options)]
     with folder.held():
         before = folder.manifest() or {}
-        if _is_up_to_date(before, order, folder, models):
+        if _is_up_to_date(before, request, folder, models):
             dropped = [Dropped(**each) for each in before.get("dropped", [])]
-            _refuse_if_strict(order, dropped)
+            _refuse_if_strict(request, dropped)
             return Outcome(folder.path, kept=before["cells"], unchanged=True, dropped=dropped)
         for model in models:
-            model.make_cells(order)
-            _refuse_if_strict(order, model.dropped)
+            model.make_cells(request)
+            _refuse_if_strict(request, model.dropped)
         _refuse_if_empty(folder, models)
-        return _Performance(order, folder, watch, before, models, load, second_look).go()
+        return _Performance(request, folder, watch, before, models, load, second_look).go()
 
 
 @dataclass
 class _Model:
     """One model of the study, and its cells once they are made."""
 
-    part: ModelPart
+    part: ModelSpec
     found: Description
     cells: list[Cell] = field(default_factory=list)
     dropped: list[Dropped] = field(default_factory=list)
     maker: CellMaker | None = None
 
-    def make_cells(self, order: Order) -> None:
-        self.maker = CellMaker(order.study, order.prompts, self.part, self.found.wording, self.found.facts.context)
+    def make_cells(self, request: RunRequest) -> None:
+        self.maker = CellMaker(
+            request.study, request.prompts, self.part, self.found.tokenization, self.found.facts.context
+        )
         self.cells, self.dropped = self.maker.make()
 
 
 class _Performance:
     def __init__(
         self,
-        order: Order,
+        request: RunRequest,
         folder: RunFolder,
         watch: Watcher,
         before: Mapping[str, Any],
@@ -123,7 +125,7 @@ class _Performance:
         second_look: bool,
     ) -> None:
         self.load, self.second_look = load, second_look
-        self.order, self.folder, self.watch, self.before = order, folder, watch, before
+        self.request, self.folder, self.watch, self.before = request, folder, watch, before
         self.planned = models
         self.outcome = Outcome(folder.path)
         self.models: dict[str, dict[str, Any]] = {}
@@ -134,7 +136,7 @@ class _Performance:
 
     def go(self) -> Outcome:
         started = time.monotonic()
-        self.folder.write(STUDY, lambda path: path.write_text(self.order.text, encoding="utf-8"))
+        self.folder.write(STUDY, lambda path: path.write_text(self.request.text, encoding="utf-8"))
         self._note("running")
         try:
             for model in self.planned:
@@ -149,7 +151,7 @@ class _Performance:
         return self.outcome
 
     def _model(self, model: _Model) -> None:
-        study, part, found = self.order.study, model.part, model.found
+        study, part, found = self.request.study, model.part, model.found
         self._drop(model.dropped)
         if model.maker is None or not model.cells:
             return
@@ -213,40 +215,40 @@ class _Performance:
         now = time.monotonic()
         self.shown_next = now + max(SHOWN_EVERY, (now - started) / SHOWN_SHARE)
 
-    def _lens(self, part: ModelPart, known: Mapping[str, Any]) -> Lens:
+    def _lens(self, part: ModelSpec, known: Mapping[str, Any]) -> Lens:
         """known: of a model that was measured before; new cells then get the dtype and device that the old ones had."""
         options = part.model_dump(exclude={"label", "source", "colour"}, exclude_none=True)
         if known and part.device_map is None:
             options = {"dtype": known["dtype"], "device": known["device"], **options}
-        more = {"trust_remote_code": self.order.trust_remote_code, "allow_pickle": self.order.allow_pickle}
+        more = {"trust_remote_code": self.request.trust_remote_code, "allow_pickle": self.request.allow_pickle}
         return self.load(part.source, **options, **more)
 
     def _answered(self, maker: CellMaker, cell: Cell, key: str) -> Cell:
-        measured = self.folder.read_cell(key) if self.order.study.prompts.answer else None
+        measured = self.folder.read_cell(key) if self.request.study.prompts.answer else None
         return cell if measured is None or measured.answer is None else maker.answered(cell, measured.answer.tolist())
 
     def _drop(self, dropped: Sequence[Dropped]) -> None:
         self.outcome.dropped += dropped
-        _refuse_if_strict(self.order, dropped)
+        _refuse_if_strict(self.request, dropped)
 
     def _tables(self) -> None:
         if not self.finished:
             raise _nothing(self.folder, self.outcome.dropped)
         self.watch.begin("tables", len(self.finished))
         self.mark = write_tables(self.folder, self.finished, lambda: self.watch.advance(1))
-        if self.order.forget:
+        if self.request.forget:
             self.folder.forget_cells({key for _, key, _ in self.finished})
 
     def _note(self, status: str) -> None:
         self.folder.write_manifest(
             {
                 "status": status,
-                "key": self.order.key,
+                "key": self.request.key,
                 "tables": self.mark,
-                "study": self.order.study.model_dump(mode="json"),
-                "prompts": self.order.prompts.digest_of,
+                "study": self.request.study.model_dump(mode="json"),
+                "prompts": self.request.prompts.digest_of,
                 "models": {**self.before.get("models", {}), **self.models},
-                "command": self.order.command,
+                "command": self.request.command,
                 "cells": len(self.finished),
                 "dropped": [asdict(each) for each in self.outcome.dropped],
                 "versions": versions(),
@@ -260,8 +262,8 @@ class _Performance:
         )
 
 
-def _refuse_if_strict(order: Order, dropped: Sequence[Dropped]) -> None:
-    if dropped and order.strict:
+def _refuse_if_strict(request: RunRequest, dropped: Sequence[Dropped]) -> None:
+    if dropped and request.strict:
         raise AttnscopeError(
             f"{len(dropped)} prompts can't be measured; the first: {dropped[0].reason}",
             where=f"{dropped[0].model}, {dropped[0].condition}, prompt {dropped[0].prompt}",
@@ -287,15 +289,17 @@ def _nothing(folder: RunFolder, dropped: Sequence[Dropped]) -> AttnscopeError:
     )
 
 
-def _is_up_to_date(manifest: Mapping[str, Any], order: Order, folder: RunFolder, models: Sequence[_Model]) -> bool:
-    if manifest.get("status") != "finished" or manifest.get("key") != order.key:
+def _is_up_to_date(
+    manifest: Mapping[str, Any], request: RunRequest, folder: RunFolder, models: Sequence[_Model]
+) -> bool:
+    if manifest.get("status") != "finished" or manifest.get("key") != request.key:
         return False
     if not all((folder.path / f"{name}.parquet").is_file() for name in TABLES):
         return False
     return all(_same_model(manifest, model.part, model.found) is not None for model in models)
 
 
-def _same_model(manifest: Mapping[str, Any], part: ModelPart, found: Description) -> dict[str, Any] | None:
+def _same_model(manifest: Mapping[str, Any], part: ModelSpec, found: Description) -> dict[str, Any] | None:
     """What the manifest knows of this model, if it is still the one it saw: the same files, library and device."""
     known: dict[str, Any] | None = manifest.get("models", {}).get(part.label)
     if known is None or known.get("spec") != part.model_dump(mode="json", exclude={"colour"}):
@@ -318,7 +322,7 @@ def _same_model(manifest: Mapping[str, Any], part: ModelPart, found: Description
     return dict(known)
 
 
-def _facts(part: ModelPart, found: Description, lens: Lens) -> dict[str, Any]:
+def _facts(part: ModelSpec, found: Description, lens: Lens) -> dict[str, Any]:
     loaded = lens.loaded
     hashes = loaded.fingerprint
     weights = [_file(path, hashes[path.name], weights=True) for path in loaded.files]

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from attnscope.errors import AttnscopeError
+from attnscope.measures.patterns import PATTERNS
 from attnscope.runs.cells import Cell
 from attnscope.runs.folder import Measured, RunFolder
 from attnscope.runs.marks import marked
-from attnscope.study.classes import OTHER, membership
-from attnscope.study.patterns import PATTERNS
+from attnscope.text.classes import OTHER, membership
 
 COMPRESSION = "zstd"
 GROUP = 32  # cells to a row group at most,

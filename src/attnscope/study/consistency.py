@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from attnscope.errors import near
-from attnscope.study.classes import OTHER
-from attnscope.study.layout import Layout, Layouts
-from attnscope.study.measures import ENTROPY, KEPT, MEASURES, MOVED, OF_INSERTIONS
-from attnscope.study.parts import FigurePart, PromptsPart, Study
-from attnscope.study.patterns import PATTERNS
-from attnscope.study.segments import ANSWER, INSERTED, TEMPLATE
+from attnscope.measures.names import ENTROPY, KEPT, MEASURES, MOVED, OF_INSERTIONS
+from attnscope.measures.patterns import PATTERNS
+from attnscope.study.schema import FigureSpec, PromptsSpec, Study
+from attnscope.text.classes import OTHER
+from attnscope.text.layout import Layout, Layouts
+from attnscope.text.segments import ANSWER, INSERTED, TEMPLATE
 
 RESERVED = (TEMPLATE, INSERTED, ANSWER)
 
@@ -26,7 +26,7 @@ class Problem:
     allowed: str
 
 
-def layouts_of(prompts: PromptsPart) -> Layouts | None:
+def layouts_of(prompts: PromptsSpec) -> Layouts | None:
     """The layouts a study gives; None for those of its bundled set, or of its fields one after the other."""
     if prompts.chat is None and prompts.plain is None:
         return None
@@ -152,7 +152,7 @@ def _of_segments(study: Study, layout: Layout) -> Iterator[Problem]:
             yield Problem(("measure", "queries", number), f"unknown query group '{group}'{hint}", near(group, groups))
 
 
-def figure_problems(study: Study, figure: FigurePart, number: int = 0) -> Iterator[Problem]:
+def figure_problems(study: Study, figure: FigureSpec, number: int = 0) -> Iterator[Problem]:
     """What a figure asks for that the study has not."""
     labels = [part.label for part in study.models]
     names = [part.name for part in study.conditions]
@@ -185,7 +185,7 @@ def figure_problems(study: Study, figure: FigurePart, number: int = 0) -> Iterat
             yield Problem(("figures", number, "difference"), what, "two conditions, or two models")
 
 
-def _of_top(study: Study, figure: FigurePart, number: int) -> Iterator[Problem]:
+def _of_top(study: Study, figure: FigureSpec, number: int) -> Iterator[Problem]:
     if figure.top is None:
         return
     if figure.kind != "lines" or figure.panels is not None:
@@ -195,12 +195,12 @@ def _of_top(study: Study, figure: FigurePart, number: int) -> Iterator[Problem]:
         yield Problem(("figures", number, "heads"), what, "two conditions in the figure")
 
 
-def _of_parts(study: Study, figure: FigurePart, number: int) -> Iterator[Problem]:
+def _of_parts(study: Study, figure: FigureSpec, number: int) -> Iterator[Problem]:
     if figure.kind == "parts" and ("last" not in study.measure.queries or figure.queries not in (None, "last")):
         yield Problem(("figures", number, "kind"), "parts are told of one query, the last token", "queries: last")
 
 
-def _of_measures(study: Study, figure: FigurePart, number: int) -> Iterator[Problem]:
+def _of_measures(study: Study, figure: FigureSpec, number: int) -> Iterator[Problem]:
     hidden = unmeasured(study, figure)
     measures = [name for name in (*study.classes, OTHER, *MEASURES) if name not in hidden]
     for measure in figure.measures:
@@ -213,7 +213,7 @@ def _of_measures(study: Study, figure: FigurePart, number: int) -> Iterator[Prob
             yield Problem(("figures", number, "measure"), what, "classes can be summed")
 
 
-def unmeasured(study: Study, figure: FigurePart) -> dict[str, str]:
+def unmeasured(study: Study, figure: FigureSpec) -> dict[str, str]:
     """Measures that the study can't show, each with the reason."""
     found = {} if study.measure.entropy else {ENTROPY: "measure: entropy is off"}
     if not study.measure.patterns and (figure.queries or study.measure.queries[0]) != "last":
@@ -227,7 +227,7 @@ def unmeasured(study: Study, figure: FigurePart) -> dict[str, str]:
     return found
 
 
-def _of_panels(figure: FigurePart, number: int, labels: Sequence[str]) -> Iterator[Problem]:
+def _of_panels(figure: FigureSpec, number: int, labels: Sequence[str]) -> Iterator[Problem]:
     titles: list[tuple[str, int, int]] = []
     for place, panel in enumerate(figure.panels or ()):
         titles.append((panel.model, panel.layer, panel.head))

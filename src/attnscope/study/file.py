@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from attnscope.errors import AttnscopeError, near
 from attnscope.study.consistency import Problem, problems, segment_problems
-from attnscope.study.layout import Layouts
-from attnscope.study.parts import COLOUR, LINE, Study
+from attnscope.study.schema import COLOUR, LINE, Study
+from attnscope.text.layout import Layouts
 
 _PATTERNS = {COLOUR: "a colour such as '#ff7f0e'", LINE: "text on one line"}
 BUNDLED = Path(str(files("attnscope.study") / "bundled"))
@@ -148,7 +148,7 @@ def _words(error: Any, context: dict[str, Any]) -> tuple[str, str]:
     if kind in ("unknown_key", "one_of", "empty", "unquoted", "missing"):
         return told, allowed
     if kind == "union_tag_not_found":
-        from attnscope.study.conditions import sources
+        from attnscope.edits.sources import sources
 
         return "what is to be inserted is not said", f"one of {', '.join(sources())}"
     if kind == "literal_error":

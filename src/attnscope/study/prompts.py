@@ -13,9 +13,9 @@ import polars as pl
 
 from attnscope.errors import AttnscopeError, near
 from attnscope.study.consistency import RESERVED, layouts_of
-from attnscope.study.layout import Layout, Layouts
-from attnscope.study.parts import PromptsPart, Study
-from attnscope.study.sets import prompt_sets
+from attnscope.study.schema import PromptsSpec, Study
+from attnscope.text.layout import Layout, Layouts
+from attnscope.text.sets import prompt_sets
 
 GENERATED = 40  # prompts of a generated set when no count is given
 
@@ -66,7 +66,7 @@ def read_prompts(study: Study, folder: Path) -> PromptList:
     return PromptList(made, layouts, f"{told}, {len(rows)}")
 
 
-def _default_layouts(part: PromptsPart, columns: Sequence[str]) -> Layouts:
+def _default_layouts(part: PromptsSpec, columns: Sequence[str]) -> Layouts:
     """All segments the study names, or all columns but the prompt's name and the answer, in order."""
     skipped = {part.id, part.answer.field if part.answer else None}
     fields = list(part.fields) or [column for column in columns if column not in skipped]
@@ -74,7 +74,7 @@ def _default_layouts(part: PromptsPart, columns: Sequence[str]) -> Layouts:
     return Layouts(chat=Layout((("user", line),)), plain=Layout(((None, line),)))
 
 
-def _prompt(number: int, row: Mapping[str, Any], part: PromptsPart, layouts: Layouts) -> Prompt:
+def _prompt(number: int, row: Mapping[str, Any], part: PromptsSpec, layouts: Layouts) -> Prompt:
     columns = {field: field for field in row} | dict(part.fields)
     wanted = [*layouts.fields, *([part.answer.field] if part.answer and part.answer.field else [])]
     fields = {}

@@ -11,15 +11,15 @@ import altair as alt
 import numpy as np
 import polars as pl
 
-from attnscope.analysis.arms import Arm, masses
 from attnscope.analysis.effects import FALSE_DISCOVERIES, effects
 from attnscope.analysis.run import Run
+from attnscope.analysis.sides import Side, masses
 from attnscope.analysis.spread import INTERVAL, extent, mean_over_prompts
 from attnscope.figures import selection, sentences
 from attnscope.figures.compose import Description, faceted, joined
 from attnscope.figures.kind import Field, Kind, Look
 from attnscope.figures.selection import PALETTE
-from attnscope.study.parts import COLOUR, DepthsPart, FigurePart, layer_at
+from attnscope.study.schema import COLOUR, DepthsSpec, FigureSpec, layer_at
 
 FIELDS = (
     Field("group", pl.String, "what bars stand together, such as 'Layer 16'; in order"),
@@ -48,14 +48,14 @@ GRAY = "#9a9a9a"
 STEP, GAP = 34, 20  # a bar's width, and what is between groups
 
 
-def table(run: Run, part: FigurePart) -> pl.DataFrame:
+def table(run: Run, part: FigureSpec) -> pl.DataFrame:
     """Mass in each layer: mean over heads within a prompt, then over prompts."""
     names, shown = selection.classes(run, part), selection.conditions(run, part)
     labels = selection.models(run, part)
     parts, totals, noises = [], [], []
     for model in labels:
         layers = selection.layers(run, part, model)
-        each = pl.concat([_over_heads(run, part, Arm(run, model, name)) for name in shown])
+        each = pl.concat([_over_heads(run, part, Side(run, model, name)) for name in shown])
         total = each.group_by("condition", "layer", "prompt", maintain_order=True).agg(pl.col("mass").sum())
         keys = ["condition", "layer"]
         found = mean_over_prompts(each, [*keys, "token_class"], "mass")
@@ -99,14 +99,14 @@ def table(run: Run, part: FigurePart) -> pl.DataFrame:
     return made.select(field.name for field in FIELDS)
 
 
-def _over_heads(run: Run, part: FigurePart, arm: Arm) -> pl.DataFrame:
+def _over_heads(run: Run, part: FigureSpec, side: Side) -> pl.DataFrame:
     """condition, layer, token_class, prompt, mass, expected: mean over the heads shown."""
-    layers, names = selection.layers(run, part, arm.model), selection.classes(run, part)
-    held = masses(run, arm.model, arm.condition)
+    layers, names = selection.layers(run, part, side.model), selection.classes(run, part)
+    held = masses(run, side.model, side.condition)
     group = run.study.measure.queries.index(selection.queries(run, part))
-    heads = [run.heads(arm.model).index(head) for head in selection.heads(run, part, arm.model)]
+    heads = [run.heads(side.model).index(head) for head in selection.heads(run, part, side.model)]
     which = np.ix_(
-        [run.layers(arm.model).index(layer) for layer in layers], heads, [run.classes.index(name) for name in names]
+        [run.layers(side.model).index(layer) for layer in layers], heads, [run.classes.index(name) for name in names]
     )
     mass, expected = (
         each[:, group].transpose(1, 2, 3, 0)[which].mean(1).transpose(2, 0, 1) for each in (held.mass, held.expected)
@@ -114,7 +114,7 @@ def _over_heads(run: Run, part: FigurePart, arm: Arm) -> pl.DataFrame:
     prompt, layer, name = np.indices(mass.shape).reshape(3, -1)
     return pl.DataFrame(
         {
-            "condition": [arm.condition] * mass.size,
+            "condition": [side.condition] * mass.size,
             "layer": np.asarray(layers, dtype=np.int64)[layer],
             "token_class": pl.Series(names, dtype=pl.String).gather(name),
             "prompt": held.prompts[prompt],
@@ -124,7 +124,7 @@ def _over_heads(run: Run, part: FigurePart, arm: Arm) -> pl.DataFrame:
     )
 
 
-def _noise(run: Run, part: FigurePart, model: str) -> dict[int, float | None]:
+def _noise(run: Run, part: FigureSpec, model: str) -> dict[int, float | None]:
     """By layer: how far rounding moves a bar at most, mean over its heads."""
     found = run.noise(model, selection.queries(run, part))
     layers, heads = run.layers(model), [run.heads(model).index(head) for head in selection.heads(run, part, model)]
@@ -156,9 +156,9 @@ def _against_first(totals: pl.DataFrame, made: pl.DataFrame, seed: int) -> pl.Da
     ).with_columns(ends.fill_nan(None))
 
 
-def _group(run: Run, part: FigurePart, models: Sequence[str], layer: int, depth: int) -> str:
+def _group(run: Run, part: FigureSpec, models: Sequence[str], layer: int, depth: int) -> str:
     """Layers by number; by relative depth where the models have not the same number of layers."""
-    if isinstance(part.layers, DepthsPart) and len({run.depth(model) for model in models}) > 1:
+    if isinstance(part.layers, DepthsSpec) and len({run.depth(model) for model in models}) > 1:
         return next(f"Depth {each:.4g}" for each in part.layers.depths if layer_at(each, depth) == layer)
     return f"Layer {layer + part.number_from}"
 
@@ -171,7 +171,7 @@ def _bar(run: Run, model: str, *, many_models: bool, many_conditions: bool) -> p
     return pl.lit(f"{model}, ") + condition if many_models else condition
 
 
-def look(run: Run, part: FigurePart, made: pl.DataFrame) -> Look:
+def look(run: Run, part: FigureSpec, made: pl.DataFrame) -> Look:
     gaze = selection.group_words(selection.queries(run, part))
     heads = selection.heads_words(run, part)
     least, most = extent(made["n"])
@@ -218,7 +218,7 @@ def draw(made: pl.DataFrame, seen: Look) -> Description:
                 scale=alt.Scale(domain=names, range=colours),
                 legend=alt.Legend(title=None, orient="top"),
             ),
-            order=alt.Order("order:Q"),
+            order=alt.RunRequest("order:Q"),
             tooltip=tooltip,
         )
     )

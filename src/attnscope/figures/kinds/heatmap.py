@@ -9,20 +9,20 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from attnscope.analysis.arms import ENRICHMENT, EVERY, MASS, Arm, quantities
 from attnscope.analysis.comparisons import Comparison, family
 from attnscope.analysis.comparisons import Kind as Kinds
 from attnscope.analysis.effects import FALSE_DISCOVERIES, FEWEST, Effects, effects
 from attnscope.analysis.matching import BY_NUMBER, Matching, matched
 from attnscope.analysis.measures import WORDS, Measured, measured
 from attnscope.analysis.run import Run
+from attnscope.analysis.sides import ENRICHMENT, EVERY, MASS, Side, quantities
 from attnscope.analysis.spread import extent, mean_of_seen
 from attnscope.errors import AttnscopeError
 from attnscope.figures import selection, sentences
 from attnscope.figures.compose import Description, joined
 from attnscope.figures.kind import Field, Kind, Look
-from attnscope.study.measures import OF_INSERTIONS
-from attnscope.study.parts import FigurePart
+from attnscope.measures.names import OF_INSERTIONS
+from attnscope.study.schema import FigureSpec
 
 FIELDS = (
     Field("panel", pl.String, "the panel's title; in order"),
@@ -54,7 +54,7 @@ UNDER = " or within what rounding makes"
 MARKED = 0.1  # of the scale: cells so far below zero are marked, for in gray both ends are dark
 
 
-def table(run: Run, part: FigurePart) -> pl.DataFrame:
+def table(run: Run, part: FigureSpec) -> pl.DataFrame:
     made = pl.concat([_panel(run, part, *each) for each in _panels(run, part)])
     if not len(made):
         raise AttnscopeError(
@@ -71,29 +71,29 @@ def table(run: Run, part: FigurePart) -> pl.DataFrame:
     return made.select(field.name for field in FIELDS)
 
 
-def _panels(run: Run, part: FigurePart) -> list[tuple[str, Arm, Arm | None]]:
-    """Title, arm, and the arm that is taken from it, if a difference is shown."""
+def _panels(run: Run, part: FigureSpec) -> list[tuple[str, Side, Side | None]]:
+    """Title, side, and the side that is taken from it, if a difference is shown."""
     labels, names = selection.models(run, part), selection.conditions(run, part)
     if part.difference is None:
-        arms = [Arm(run, model, name) for model in labels for name in names]
+        arms = [Side(run, model, name) for model in labels for name in names]
         if _measures(run, part)[0] in OF_INSERTIONS:  # the base prompt has nothing to show
-            arms = [arm for arm in arms if arm.inserts] or arms
-        return [(selection.title(run, part, arm.model, arm.condition), arm, None) for arm in arms]
+            arms = [side for side in arms if side.inserts] or arms
+        return [(selection.title(run, part, side.model, side.condition), side, None) for side in arms]
     one, two = part.difference
     if one in run.conditions:
         title = f"{selection.condition_label(run, two)} less {selection.condition_label(run, one)}"
         titles = {model: f"{model}: {title}" if len(labels) > 1 else title for model in labels}
-        return [(titles[model], Arm(run, model, two), Arm(run, model, one)) for model in labels]
+        return [(titles[model], Side(run, model, two), Side(run, model, one)) for model in labels]
     ends = {name: f", {selection.condition_label(run, name)}" if len(names) > 1 else "" for name in names}
-    return [(f"{two} less {one}{ends[name]}", Arm(run, two, name), Arm(run, one, name)) for name in names]
+    return [(f"{two} less {one}{ends[name]}", Side(run, two, name), Side(run, one, name)) for name in names]
 
 
-def _panel(run: Run, part: FigurePart, title: str, arm: Arm, less: Arm | None) -> pl.DataFrame:
+def _panel(run: Run, part: FigureSpec, title: str, side: Side, less: Side | None) -> pl.DataFrame:
     if less is None:
-        return _means(part, title, arm, _measured(part, arm))
-    made = _compared(run, part, arm, less)
+        return _means(part, title, side, _measured(part, side))
+    made = _compared(run, part, side, less)
     if made is None:
-        made = _differences(run, part, title, arm, less)
+        made = _differences(run, part, title, side, less)
     wanted = pl.col("layer").is_in(selection.layers(run, part, less.model))
     return made.with_columns(panel=pl.lit(title)).filter(
         wanted, pl.col("head").is_in(selection.heads(run, part, less.model)), pl.col("value").is_not_null()
@@ -103,7 +103,7 @@ def _panel(run: Run, part: FigurePart, title: str, arm: Arm, less: Arm | None) -
 _COLUMNS = ("layer", "head", "value", "low", "high", "q", "floor", "n")
 
 
-def _compared(run: Run, part: FigurePart, arm: Arm, less: Arm) -> pl.DataFrame | None:
+def _compared(run: Run, part: FigureSpec, side: Side, less: Side) -> pl.DataFrame | None:
     """Where what is shown is a quantity that arms are compared in, its rows; None for other measures."""
     queries, names = selection.queries(run, part), _measures(run, part)
     quantity = names[0]
@@ -111,21 +111,21 @@ def _compared(run: Run, part: FigurePart, arm: Arm, less: Arm) -> pl.DataFrame |
         quantity = ENRICHMENT if part.value == "enrichment" else MASS
     if len(names) > 1 or (queries, quantity) not in quantities(run):
         return None
-    kind: Kinds = "condition" if arm.model == less.model else "model"
-    found = family(Comparison(kind, less, arm), queries, quantity)
+    kind: Kinds = "condition" if side.model == less.model else "model"
+    found = family(Comparison(kind, less, side), queries, quantity)
     heads = None if found is None else found[0].filter(pl.col("token_class").is_in([names[0], EVERY]), pl.col("n") > 0)
     return None if heads is None or not len(heads) else heads.rename({"difference": "value"}).select(_COLUMNS)
 
 
-def _differences(run: Run, part: FigurePart, title: str, arm: Arm, less: Arm) -> pl.DataFrame:
+def _differences(run: Run, part: FigureSpec, title: str, side: Side, less: Side) -> pl.DataFrame:
     """Of a score, or of the sum of several classes."""
-    found, base, matching = _measured(part, arm), _measured(part, less), matched(less, arm)
+    found, base, matching = _measured(part, side), _measured(part, less), matched(less, side)
     change = _change(found, base, matching)
     if not len(change):
         raise AttnscopeError(
             "there is no prompt to show", where=title, allowed="prompts that both have", todo="choose others"
         )
-    effect = _among_classes(change, part, arm, less, matching)
+    effect = _among_classes(change, part, side, less, matching)
     layers, heads = (np.asarray(each)[place] for each, place in zip(_axes(less), matching.one, strict=True))
     made = pl.DataFrame(
         {
@@ -134,20 +134,20 @@ def _differences(run: Run, part: FigurePart, title: str, arm: Arm, less: Arm) ->
             "value": effect.mean,
             "low": effect.low,
             "high": effect.high,
-            "q": np.full(len(layers), np.nan) if _one_way(part, arm, less, found, base) else effect.q,
-            "floor": _floor(arm, found, matching.two, part) + _floor(less, base, matching.one, part),
+            "q": np.full(len(layers), np.nan) if _one_way(part, side, less, found, base) else effect.q,
+            "floor": _floor(side, found, matching.two, part) + _floor(less, base, matching.one, part),
             "n": effect.n,
         }
     )
     return made.with_columns(pl.col("value", "low", "high", "q", "floor").fill_nan(None)).select(_COLUMNS)
 
 
-def _one_way(part: FigurePart, arm: Arm, less: Arm, found: Measured, base: Measured) -> bool:
-    """Whether a change would always be found: of what only an insertion has, or what one arm has nothing of."""
-    names = _measures(arm.run, part)
+def _one_way(part: FigureSpec, side: Side, less: Side, found: Measured, base: Measured) -> bool:
+    """Whether a change would always be found: of what only an insertion has, or what one side has nothing of."""
+    names = _measures(side.run, part)
     if names[0] in OF_INSERTIONS:
-        return arm.inserts != less.inserts
-    return set(names) <= set(arm.run.classes) and (not found.values.any() or not base.values.any())
+        return side.inserts != less.inserts
+    return set(names) <= set(side.run.classes) and (not found.values.any() or not base.values.any())
 
 
 def _change(found: Measured, base: Measured, matching: Matching) -> NDArray[np.float64]:
@@ -157,22 +157,22 @@ def _change(found: Measured, base: Measured, matching: Matching) -> NDArray[np.f
     return made
 
 
-def _among_classes(change: Any, part: FigurePart, arm: Arm, less: Arm, matching: Matching) -> Effects:
+def _among_classes(change: Any, part: FigureSpec, side: Side, less: Side, matching: Matching) -> Effects:
     """A map's changes (prompts, heads), tested together with those of the other classes, of which it is one."""
-    run, pairs, names = arm.run, change.shape[1], _measures(arm.run, part)
+    run, pairs, names = side.run, change.shape[1], _measures(side.run, part)
     family = [change]
     for other in run.classes if set(names) <= set(run.classes) else ():
         if [other] != names:
-            found, base = (_measured(part.model_copy(update={"measure": other}), each) for each in (arm, less))
+            found, base = (_measured(part.model_copy(update={"measure": other}), each) for each in (side, less))
             if not found.values.any() or not base.values.any():
-                continue  # what one arm has nothing of is not tested
+                continue  # what one side has nothing of is not tested
             family.append(_change(found, base, matching))
     whole = effects(np.concatenate(family, 1), seed=run.study.seed)
     return Effects(**{name: values[:pairs] for name, values in vars(whole).items()})
 
 
-def _means(part: FigurePart, title: str, arm: Arm, found: Measured) -> pl.DataFrame:
-    layers, heads = (each.ravel() for each in np.meshgrid(*_axes(arm), indexing="ij"))
+def _means(part: FigureSpec, title: str, side: Side, found: Measured) -> pl.DataFrame:
+    layers, heads = (each.ravel() for each in np.meshgrid(*_axes(side), indexing="ij"))
     flat = found.values.reshape(len(found.values), -1)
     made = pl.DataFrame(
         {
@@ -186,31 +186,31 @@ def _means(part: FigurePart, title: str, arm: Arm, found: Measured) -> pl.DataFr
     )
     nothing = pl.lit(None, dtype=pl.Float64)
     return made.filter(
-        pl.col("layer").is_in(selection.layers(arm.run, part, arm.model)),
-        pl.col("head").is_in(selection.heads(arm.run, part, arm.model)),
+        pl.col("layer").is_in(selection.layers(side.run, part, side.model)),
+        pl.col("head").is_in(selection.heads(side.run, part, side.model)),
         pl.col("value").is_not_nan(),
     ).select("panel", "layer", "head", "value", low=nothing, high=nothing, q=nothing, floor=nothing, n="n")
 
 
-def _measured(part: FigurePart, arm: Arm) -> Measured:
-    names, queries = _measures(arm.run, part), selection.queries(arm.run, part)
-    return measured(arm, queries, names, enrichment=part.value == "enrichment", where=f"figure {part.name}: measure")
+def _measured(part: FigureSpec, side: Side) -> Measured:
+    names, queries = _measures(side.run, part), selection.queries(side.run, part)
+    return measured(side, queries, names, enrichment=part.value == "enrichment", where=f"figure {part.name}: measure")
 
 
-def _axes(arm: Arm) -> tuple[list[int], list[int]]:
-    return arm.run.layers(arm.model), arm.run.heads(arm.model)
+def _axes(side: Side) -> tuple[list[int], list[int]]:
+    return side.run.layers(side.model), side.run.heads(side.model)
 
 
-def _floor(arm: Arm, found: Measured, places: tuple[Any, Any], part: FigurePart) -> Any:
-    noise = arm.run.noise(arm.model, selection.queries(arm.run, part))
+def _floor(side: Side, found: Measured, places: tuple[Any, Any], part: FigureSpec) -> Any:
+    noise = side.run.noise(side.model, selection.queries(side.run, part))
     return np.nan if noise is None or found.per_mass is None else (noise * found.per_mass)[places]
 
 
-def _measures(run: Run, part: FigurePart) -> list[str]:
+def _measures(run: Run, part: FigureSpec) -> list[str]:
     return part.measures or selection.classes(run, part)[:1]
 
 
-def look(run: Run, part: FigurePart, made: pl.DataFrame) -> Look:
+def look(run: Run, part: FigureSpec, made: pl.DataFrame) -> Look:
     wanted = _measures(run, part)
     names = sentences.listed([selection.class_label(run, each) for each in wanted])
     words = WORDS.get(wanted[0], f"attention on {names}")
@@ -218,7 +218,7 @@ def look(run: Run, part: FigurePart, made: pl.DataFrame) -> Look:
         words += ", times a uniform gaze"
     gaze = selection.group_words(selection.queries(run, part))
     kind = "Change of the" if part.difference else "The"
-    pairs = [(less, arm) for _, arm, less in _panels(run, part) if less is not None and less.model != arm.model]
+    pairs = [(less, side) for _, side, less in _panels(run, part) if less is not None and less.model != side.model]
     methods = dict.fromkeys(matched(*pair).method for pair in pairs)
     how = "".join(f", {method}" for method in methods)
     if methods and BY_NUMBER not in methods:
@@ -239,7 +239,7 @@ def _is_empty(run: Run, wanted: list[str], made: pl.DataFrame) -> bool:
     return set(wanted) <= set(run.classes) and not (made["value"] != 0).any()
 
 
-def _untested_words(part: FigurePart, made: pl.DataFrame) -> str:
+def _untested_words(part: FigureSpec, made: pl.DataFrame) -> str:
     if not part.difference or not made["q"].is_null().any():
         return "."
     if extent(made["n"])[0] < FEWEST:

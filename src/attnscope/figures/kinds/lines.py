@@ -9,16 +9,16 @@ import altair as alt
 import polars as pl
 
 from attnscope.analysis.effects import FALSE_DISCOVERIES
-from attnscope.analysis.gazes import Heads
 from attnscope.analysis.lines import Line, along_prompt
 from attnscope.analysis.ranking import Ranking, ranked_by_distance
+from attnscope.analysis.received import Heads
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import INTERVAL, extent
 from attnscope.figures import selection, sentences
 from attnscope.figures.compose import Description, joined
 from attnscope.figures.kind import Field, Kind, Look
 from attnscope.figures.selection import LINES
-from attnscope.study.parts import FigurePart, HeadPart, PanelPart
+from attnscope.study.schema import FigureSpec, HeadSpec, PanelSpec
 
 SHARED, FULL = "shared", "full"
 FIELDS = (
@@ -54,24 +54,24 @@ DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2])
 X_TITLES = {SHARED: "token position, insertion cut out", FULL: "token position, whole sequence"}
 
 
-def panels(run: Run, part: FigurePart) -> Sequence[PanelPart]:
+def panels(run: Run, part: FigureSpec) -> Sequence[PanelSpec]:
     """Those of the study, the heads of the largest effect, or the first head of each model."""
     if part.panels:
         return part.panels
     first = part.number_from
     if part.top is not None:
         return [
-            PanelPart(model=model, layer=layer + first, head=head + first)
+            PanelSpec(model=model, layer=layer + first, head=head + first)
             for model in selection.models(run, part)
             for layer, head in _ranking(run, part, model).top(part.top)
         ]
     return [
-        PanelPart(model=model, layer=run.layers(model)[0] + first, head=run.heads(model)[0] + first)
+        PanelSpec(model=model, layer=run.layers(model)[0] + first, head=run.heads(model)[0] + first)
         for model in selection.models(run, part)
     ]
 
 
-def table(run: Run, part: FigurePart) -> pl.DataFrame:
+def table(run: Run, part: FigureSpec) -> pl.DataFrame:
     shown = panels(run, part)
     compared = len(selection.conditions(run, part)) > 1
     ranks = {model: _ranking(run, part, model) for model in {panel.model for panel in shown} if compared}
@@ -101,20 +101,20 @@ def table(run: Run, part: FigurePart) -> pl.DataFrame:
     return pl.concat(parts)
 
 
-def _ranking(run: Run, part: FigurePart, model: str) -> Ranking:
+def _ranking(run: Run, part: FigureSpec, model: str) -> Ranking:
     """Of a model's heads by how far their first two lines are apart."""
     one, two = selection.conditions(run, part)[:2]
     return ranked_by_distance(run, model, selection.queries(run, part), part.over, one, two)
 
 
-def _forms(part: FigurePart, panel: PanelPart) -> list[str]:
+def _forms(part: FigureSpec, panel: PanelSpec) -> list[str]:
     """Lines of several models have only their shared tokens in common."""
     if any(each.model != panel.model for each in panel.also):
         return [SHARED]
     return [SHARED, FULL] if part.form == "both" else [part.form]
 
 
-def _lines(run: Run, part: FigurePart, panel: PanelPart) -> list[Line]:
+def _lines(run: Run, part: FigureSpec, panel: PanelSpec) -> list[Line]:
     """A line for each head of the panel under each condition."""
     names, group = selection.conditions(run, part), selection.queries(run, part)
     made = []
@@ -129,20 +129,20 @@ def _lines(run: Run, part: FigurePart, panel: PanelPart) -> list[Line]:
     return made
 
 
-def panel_title(panel: PanelPart) -> str:
+def panel_title(panel: PanelSpec) -> str:
     """Its head, or its heads."""
     heads = [f"{each.model} Layer {each.layer} Head {each.head}" for each in panel.places]
     return sentences.listed(heads)
 
 
-def head_label(panel: PanelPart, each: HeadPart) -> str:
+def head_label(panel: PanelSpec, each: HeadSpec) -> str:
     """A head among others of its panel: by its model, and by its number where that is not the same for all."""
     models, numbers = {other.model for other in panel.places}, {(other.layer, other.head) for other in panel.places}
     alone = len(models) == len(panel.places) and len(numbers) == 1
     return each.model if alone else f"{each.model} L{each.layer} H{each.head}"
 
 
-def look(run: Run, part: FigurePart, made: pl.DataFrame) -> Look:
+def look(run: Run, part: FigureSpec, made: pl.DataFrame) -> Look:
     over = "the queries that can see it" if part.over == "visible" else "all queries"
     group = selection.queries(run, part)
     gaze = f"{selection.group_words(group)}, mean over {over}" if group != "last" else "the last token"
@@ -167,7 +167,7 @@ def look(run: Run, part: FigurePart, made: pl.DataFrame) -> Look:
     )
 
 
-def _colours(run: Run, part: FigurePart) -> dict[str, str]:
+def _colours(run: Run, part: FigureSpec) -> dict[str, str]:
     """By series: conditions have their own; heads of one panel that of their model, if it has one."""
     names = selection.conditions(run, part)
     found = selection.condition_colours(run, names)

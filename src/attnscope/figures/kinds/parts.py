@@ -7,16 +7,16 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from attnscope.analysis.arms import CHANGE, DILUTION, PARTS, REDISTRIBUTION, SPLIT
 from attnscope.analysis.comparisons import Comparison, compare, comparisons
 from attnscope.analysis.effects import FALSE_DISCOVERIES
 from attnscope.analysis.run import Run
+from attnscope.analysis.sides import CHANGE, DILUTION, PARTS, REDISTRIBUTION, SPLIT
 from attnscope.analysis.spread import extent
 from attnscope.errors import AttnscopeError
 from attnscope.figures import selection, sentences
 from attnscope.figures.compose import Description, joined
 from attnscope.figures.kind import Field, Kind, Look
-from attnscope.study.parts import FigurePart
+from attnscope.study.schema import FigureSpec
 
 FIELDS = (
     Field("panel", pl.String, "what is compared, such as 'filler less none'; in order"),
@@ -37,7 +37,7 @@ COLOURS = {CHANGE: "#222222", DILUTION: "#4393c3", REDISTRIBUTION: "#d6604d"}
 SHAPES = {CHANGE: "diamond", DILUTION: "circle", REDISTRIBUTION: "square"}
 
 
-def table(run: Run, part: FigurePart) -> pl.DataFrame:
+def table(run: Run, part: FigureSpec) -> pl.DataFrame:
     made = []
     for each in _compared(run, part):
         held = compare(each).overall.filter(
@@ -69,7 +69,7 @@ def table(run: Run, part: FigurePart) -> pl.DataFrame:
     return found
 
 
-def _compared(run: Run, part: FigurePart) -> list[Comparison]:
+def _compared(run: Run, part: FigureSpec) -> list[Comparison]:
     shown, labels = selection.conditions(run, part), selection.models(run, part)
     return [
         each
@@ -80,13 +80,13 @@ def _compared(run: Run, part: FigurePart) -> list[Comparison]:
     ]
 
 
-def _title(run: Run, part: FigurePart, each: Comparison) -> str:
-    one, two = (selection.condition_label(run, arm.condition) for arm in (each.one, each.two))
+def _title(run: Run, part: FigureSpec, each: Comparison) -> str:
+    one, two = (selection.condition_label(run, side.condition) for side in (each.one, each.two))
     title = f"{two} less {one}"
     return f"{each.one.model}: {title}" if len(selection.models(run, part)) > 1 else title
 
 
-def look(run: Run, part: FigurePart, made: pl.DataFrame) -> Look:
+def look(run: Run, part: FigureSpec, made: pl.DataFrame) -> Look:
     interval = "bar: 95 % interval (bootstrap)" if made["low"].is_not_null().any() else "too few prompts for intervals"
     return Look(
         title=part.title or "Taken from all alike, or moved",

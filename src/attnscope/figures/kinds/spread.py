@@ -8,15 +8,15 @@ import altair as alt
 import numpy as np
 import polars as pl
 
-from attnscope.analysis.arms import Arm
 from attnscope.analysis.measures import WORDS, measured
 from attnscope.analysis.run import Run
+from attnscope.analysis.sides import Side
 from attnscope.analysis.spread import INTERVAL, half_width, mean_of_seen
 from attnscope.errors import AttnscopeError
 from attnscope.figures import selection, sentences
 from attnscope.figures.compose import Description, joined
 from attnscope.figures.kind import Field, Kind, Look
-from attnscope.study.parts import FigurePart
+from attnscope.study.schema import FigureSpec
 
 FIELDS = (
     Field("panel", pl.String, "the panel's title, such as a class; in order"),
@@ -32,14 +32,14 @@ STEP = 34  # a row's height
 WIDTH = 460
 
 
-def table(run: Run, part: FigurePart) -> pl.DataFrame:
+def table(run: Run, part: FigureSpec) -> pl.DataFrame:
     labels, names = selection.models(run, part), selection.conditions(run, part)
     colours = selection.condition_colours(run, run.conditions)
     parts = []
     for measure in _measures(run, part):
         for model in labels:
             for name in names:
-                found = _values(run, part, Arm(run, model, name), measure)
+                found = _values(run, part, Side(run, model, name), measure)
                 if found is not None:
                     label = selection.condition_label(run, name)
                     series = f"{model}, {label}" if len(labels) > 1 and len(names) > 1 else label
@@ -62,7 +62,7 @@ def table(run: Run, part: FigurePart) -> pl.DataFrame:
     return pl.concat(parts).select(field.name for field in FIELDS)
 
 
-def _measures(run: Run, part: FigurePart) -> list[list[str]]:
+def _measures(run: Run, part: FigureSpec) -> list[list[str]]:
     """The one that is asked for, or each class."""
     return [part.measures] if part.measures else [[name] for name in selection.classes(run, part)]
 
@@ -71,13 +71,13 @@ def _panel_title(run: Run, names: list[str]) -> str:
     return WORDS.get(names[0], sentences.listed([selection.class_label(run, name) for name in names]))
 
 
-def _values(run: Run, part: FigurePart, arm: Arm, names: list[str]) -> pl.DataFrame | None:
+def _values(run: Run, part: FigureSpec, side: Side, names: list[str]) -> pl.DataFrame | None:
     """prompt, value, mean, low, high; None if no prompt has a value."""
     queries = selection.queries(run, part)
     where = f"figure {part.name}: measure"
-    found = measured(arm, queries, names, enrichment=part.value == "enrichment", where=where)
-    layers = [run.layers(arm.model).index(each) for each in selection.layers(run, part, arm.model)]
-    heads = [run.heads(arm.model).index(each) for each in selection.heads(run, part, arm.model)]
+    found = measured(side, queries, names, enrichment=part.value == "enrichment", where=where)
+    layers = [run.layers(side.model).index(each) for each in selection.layers(run, part, side.model)]
+    heads = [run.heads(side.model).index(each) for each in selection.heads(run, part, side.model)]
     values = mean_of_seen(found.values[:, layers][:, :, heads], (1, 2))
     known = ~np.isnan(values)
     if not known.any():
@@ -92,7 +92,7 @@ def _values(run: Run, part: FigurePart, arm: Arm, names: list[str]) -> pl.DataFr
     )
 
 
-def look(run: Run, part: FigurePart, made: pl.DataFrame) -> Look:
+def look(run: Run, part: FigureSpec, made: pl.DataFrame) -> Look:
     gaze = selection.group_words(selection.queries(run, part))
     shown = selection.models(run, part)
     heads = f"{selection.layers_words(run, part, shown)} and {selection.heads_words(run, part)}"

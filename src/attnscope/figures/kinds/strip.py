@@ -5,15 +5,15 @@ from __future__ import annotations
 import altair as alt
 import polars as pl
 
-from attnscope.analysis.gazes import Heads, gazes
+from attnscope.analysis.received import Heads, gazes
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import mean_of_seen
 from attnscope.errors import AttnscopeError
 from attnscope.figures import selection, sentences
 from attnscope.figures.compose import Description, joined
 from attnscope.figures.kind import Field, Kind, Look
-from attnscope.study.parts import FigurePart
-from attnscope.study.tokens import shown_texts
+from attnscope.study.schema import FigureSpec
+from attnscope.text.tokens import shown_texts
 
 COLUMNS = 88  # characters to a line
 NARROWEST = 30
@@ -26,7 +26,7 @@ FIELDS = (
 )
 
 
-def table(run: Run, part: FigurePart) -> pl.DataFrame:
+def table(run: Run, part: FigureSpec) -> pl.DataFrame:
     parts = []
     labels, names = selection.models(run, part), selection.conditions(run, part)
     number = shown_prompt(run, part)
@@ -55,7 +55,7 @@ def table(run: Run, part: FigurePart) -> pl.DataFrame:
     return made.select(field.name for field in FIELDS)
 
 
-def shown_prompt(run: Run, part: FigurePart) -> int:
+def shown_prompt(run: Run, part: FigureSpec) -> int:
     """The one asked for, or the first that every model has under every condition shown."""
     if part.prompt is not None:
         return part.prompt
@@ -66,7 +66,7 @@ def shown_prompt(run: Run, part: FigurePart) -> int:
     return int(held.collect()["prompt"][0])
 
 
-def look(run: Run, part: FigurePart, made: pl.DataFrame) -> Look:
+def look(run: Run, part: FigureSpec, made: pl.DataFrame) -> Look:
     group = selection.queries(run, part)
     gaze = selection.group_words(group)
     over = "" if group == "last" else "the queries that can see it, " if part.over == "visible" else "all queries, "

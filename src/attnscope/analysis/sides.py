@@ -1,0 +1,177 @@
+"""An side of a comparison: one model under one condition, and every quantity that arms are compared in, by prompt.
+
+All quantities are such that a difference of arms is a difference of them. Those that tell what an insertion does are
+relative to the base prompt, which by itself keeps all (1), moves nothing (0) and takes nothing (0). For a class that
+no inserted token belongs to, change (of mass, since the base prompt) = dilution + redistribution in every side, so a
+difference in change is the sum of a difference in dilution and one in redistribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from attnscope.analysis.cache import cached
+from attnscope.analysis.insertion import insertion, untouched_classes
+from attnscope.analysis.run import Run
+from attnscope.analysis.spread import mean_of_seen
+from attnscope.measures.names import KEPT, MOVED, TAKEN
+
+Numbers = NDArray[np.float64]
+
+MASS, ENRICHMENT = "mass", "enrichment"
+CHANGE, DILUTION, REDISTRIBUTION = PARTS = ("change", "dilution", "redistribution")
+ONE_WAY = (DILUTION, KEPT, MOVED, TAKEN)
+"""What an insertion can only do one way, so that against the base prompt there is nothing to test."""
+SPLIT = "last"
+"""The query group that a change is split for: one query, one factor."""
+EVERY = "(all)"
+"""Stands for a class where a quantity has none."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a comparison."""
+
+    run: Run
+    model: str
+    condition: str
+
+    @property
+    def inserts(self) -> bool:
+        return self.run.study.condition(self.condition).insert is not None
+
+
+@dataclass(frozen=True)
+class Values:
+    """One quantity of one class, seen by one query group: (prompts, layers, heads); NaN where it has no meaning."""
+
+    queries: str
+    quantity: str
+    token_class: str
+    prompts: NDArray[np.int64]
+    values: Numbers
+    per_mass: Numbers | None = None
+    """(layers, heads): how much of the quantity one unit of attention is, so that an error can be carried over."""
+
+
+@dataclass(frozen=True)
+class Masses:
+    """(prompts, query groups, layers, heads, classes) in each."""
+
+    prompts: NDArray[np.int64]
+    mass: Numbers
+    expected: Numbers
+
+
+@lru_cache(maxsize=8)
+def masses(run: Run, model: str, condition: str) -> Masses:
+    """The table `mass` of one side as arrays; every cell has the same rows in the same order."""
+    held = run.rows("mass", model, condition, ["prompt", "mass", "expected"])
+    if not held["prompt"].is_sorted():
+        held = held.sort("prompt", maintain_order=True)
+    shape = (len(run.study.measure.queries), len(run.layers(model)), len(run.heads(model)), len(run.classes))
+    prompts = held["prompt"].unique(maintain_order=True).to_numpy().astype(np.int64)
+    arrays = [held[name].to_numpy().astype(np.float64).reshape(len(prompts), *shape) for name in ("mass", "expected")]
+    for array in arrays:
+        run.refuse_if_spoilt(array, "mass", f"{model}, {condition}")
+    return Masses(prompts, *arrays)
+
+
+def seen_classes(run: Run, model: str, condition: str) -> list[str]:
+    """Classes of which some query of an side sees a token."""
+
+    def found() -> pl.DataFrame:
+        seen = np.flatnonzero((masses(run, model, condition).expected > 0).any((0, 1, 2, 3)))
+        return pl.DataFrame({"token_class": [run.classes[place] for place in seen]}, schema={"token_class": pl.String})
+
+    return cached(run, ("seen classes", model, condition), found)["token_class"].to_list()
+
+
+def empty_classes(run: Run) -> list[str]:
+    """Classes of which no query sees a token: the rule matches nothing there, or only what others claimed."""
+    seen = {
+        name for model in run.models for condition in run.conditions for name in seen_classes(run, model, condition)
+    }
+    return [name for name in run.study.classes if name not in seen]
+
+
+def enrichment_of(expected: Numbers) -> Numbers:
+    """How much enrichment one unit of mass is; NaN where a uniform gaze would give nothing."""
+    found: Numbers = np.divide(1, expected, out=np.full(expected.shape, np.nan), where=expected > 0)
+    return found
+
+
+def base_condition(run: Run) -> str | None:
+    """The first condition that inserts nothing, if the run has one."""
+    return next((name for name in run.conditions if run.study.condition(name).insert is None), None)
+
+
+def quantities(run: Run) -> list[tuple[str, str]]:
+    """Query groups and the quantities that arms of a run have in each; of insertions only with the base prompt too."""
+    inserts = base_condition(run) is not None and any(run.study.condition(name).insert for name in run.conditions)
+    made = []
+    for queries in run.study.measure.queries:
+        of_insertions = (TAKEN, *((*PARTS, KEPT, MOVED) if queries == SPLIT else ())) if inserts else ()
+        made += [(queries, quantity) for quantity in (MASS, ENRICHMENT, *of_insertions)]
+    return made
+
+
+def values_of(side: Side, queries: str, quantity: str) -> Iterator[Values]:
+    """One quantity of an side as a query group sees it: of each class, or of none."""
+    if quantity in (MASS, ENRICHMENT):
+        held = masses(side.run, side.model, side.condition)
+        group = side.run.study.measure.queries.index(queries)
+        for place, name in enumerate(side.run.classes):
+            mass, expected = (each[:, group, :, :, place] for each in (held.mass, held.expected))
+            per_mass = enrichment_of(expected)
+            if quantity == MASS:
+                yield Values(queries, MASS, name, held.prompts, mass, np.ones(mass.shape[1:]))
+            else:
+                yield Values(queries, ENRICHMENT, name, held.prompts, mass * per_mass, mean_of_seen(per_mass, 0))
+        return
+    base = base_condition(side.run)
+    if base is not None and side.inserts:
+        yield from _of_insertion(side, base, queries, quantity)
+    elif base is not None:
+        yield from _of_base(side, queries, quantity)
+
+
+def _of_base(side: Side, queries: str, quantity: str) -> Iterator[Values]:
+    held = masses(side.run, side.model, side.condition)
+    nothing = np.zeros(held.mass[:, 0, :, :, 0].shape)
+    unit = np.ones(nothing.shape[1:])
+    if quantity in PARTS:
+        yield from (Values(queries, quantity, name, held.prompts, nothing, unit) for name in side.run.classes)
+    elif quantity == TAKEN:
+        yield Values(queries, TAKEN, EVERY, held.prompts, nothing, unit)
+    else:
+        yield Values(queries, quantity, EVERY, held.prompts, nothing + (quantity == KEPT), np.zeros(unit.shape))
+
+
+def _of_insertion(side: Side, base: str, queries: str, quantity: str) -> Iterator[Values]:
+    found = insertion(side.run, side.model, base, side.condition, queries)
+    prompts = np.asarray(found.prompts, dtype=np.int64)
+    if quantity in PARTS:
+        before, after = masses(side.run, side.model, base), masses(side.run, side.model, side.condition)
+        group = side.run.study.measure.queries.index(queries)
+        had, has = (each.mass[np.searchsorted(each.prompts, prompts), group] for each in (before, after))
+        for name in untouched_classes(side.run, side.model, side.condition):
+            place = side.run.classes.index(name)
+            change = np.where(np.isnan(found.kept), np.nan, has[..., place] - had[..., place])
+            diluted = (found.kept - 1) * had[..., place]
+            values = {CHANGE: change, DILUTION: diluted, REDISTRIBUTION: change - diluted}[quantity]
+            yield Values(queries, quantity, name, prompts, values, np.ones(change.shape[1:]))
+        return
+    per_mass = {
+        TAKEN: np.ones(found.taken.shape[1:]),
+        KEPT: mean_of_seen(1 / found.had, 0),
+        MOVED: mean_of_seen(1 / found.had + 1 / found.has, 0),
+    }
+    values = {TAKEN: found.taken, KEPT: found.kept, MOVED: found.moved}[quantity]
+    yield Values(queries, quantity, EVERY, prompts, values, per_mass[quantity])

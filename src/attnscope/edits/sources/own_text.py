@@ -1,0 +1,32 @@
+"""A text of the user's: `insert: {text: "..."}`."""
+
+from __future__ import annotations
+
+import re
+from itertools import cycle, islice
+from random import Random
+from typing import ClassVar
+
+from pydantic import Field
+
+from attnscope.edits.sources.source import Ground, Source
+
+
+class OwnText(Source):
+    """A given text; a unit is a word with the blanks before it. Longer than it is, it begins again."""
+
+    key: ClassVar[str] = "text"
+
+    text: str = Field(min_length=1, description="The text to insert.")
+
+    def draft(self, units: int, chance: Random, ground: Ground) -> str:
+        return "".join(islice(cycle(words(self.text)), units))
+
+    def natural(self, ground: Ground) -> int | None:
+        return len(words(self.text))
+
+
+def words(text: str) -> list[str]:
+    """Words with the blanks before them (the last one with those after it too): joined, they are the text."""
+    found = re.findall(r"\s*\S+(?:\s+\Z)?", text)
+    return found or [text]

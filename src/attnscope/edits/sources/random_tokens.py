@@ -1,0 +1,29 @@
+"""Words of the model's own vocabulary at random: `insert: {random_tokens: true}`."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from attnscope.edits.sources.source import Ground, Source
+from attnscope.errors import AttnscopeError
+
+
+class RandomTokens(Source):
+    """Tokens drawn evenly from the vocabulary's plain words; a unit is one of them."""
+
+    key: ClassVar[str] = "random_tokens"
+
+    random_tokens: Literal[True] = Field(description="Draw tokens from the model's vocabulary.")
+
+    def draft(self, units: int, chance: Random, ground: Ground) -> str:
+        if not ground.vocabulary:
+            raise AttnscopeError(
+                "the model's vocabulary has no plain words to draw from",
+                where="insert: random_tokens",
+                allowed="tokenizers with words of letters",
+                todo="insert something else",
+            )
+        return "".join(chance.choice(ground.vocabulary) for _ in range(units)).removeprefix(" ")

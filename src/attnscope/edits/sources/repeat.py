@@ -1,0 +1,21 @@
+"""The same string over and over: `insert: {repeat: "/"}`."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import ClassVar
+
+from pydantic import Field
+
+from attnscope.edits.sources.source import Ground, Source
+
+
+class Repeat(Source):
+    """A string, repeated; a unit is one repeat."""
+
+    key: ClassVar[str] = "repeat"
+
+    repeat: str = Field(min_length=1, description="The string to repeat.")
+
+    def draft(self, units: int, chance: Random, ground: Ground) -> str:
+        return self.repeat * units

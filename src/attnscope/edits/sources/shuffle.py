@@ -1,0 +1,39 @@
+"""A shuffled copy of one of the prompt's own segments: `insert: {shuffle: question}`."""
+
+from __future__ import annotations
+
+from itertools import cycle, islice
+from random import Random
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from attnscope.edits.sources.own_text import words
+from attnscope.edits.sources.source import Ground, Source
+
+
+class Shuffle(Source):
+    """A segment's words or characters in random order; a unit is one of them."""
+
+    key: ClassVar[str] = "shuffle"
+
+    shuffle: str = Field(description="The segment to copy.")
+    by: Literal["words", "characters"] = Field("words", description="What is put in random order.")
+
+    @property
+    def segment(self) -> str | None:
+        return self.shuffle
+
+    def draft(self, units: int, chance: Random, ground: Ground) -> str:
+        parts = self._parts(ground)
+        chance.shuffle(parts)
+        return "".join(islice(cycle(parts), units)).removeprefix(" " if self.by == "words" else "")
+
+    def natural(self, ground: Ground) -> int | None:
+        return len(self._parts(ground))
+
+    def _parts(self, ground: Ground) -> list[str]:
+        text = ground.fields.get(self.shuffle, "")
+        if self.by == "characters":
+            return list(text)
+        return [f" {word.strip()}" for word in words(text)] if text else []

@@ -1,0 +1,108 @@
+"""A model's way with text: its chat template and its tokenizer, without its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from jinja2 import TemplateError
+
+from attnscope.errors import AttnscopeError
+from attnscope.text.tokens import Token
+
+HALF = "\N{REPLACEMENT CHARACTER}"  # what bytes are decoded to that are no whole character yet
+CONTEXT = 8  # tokens that what follows may depend on
+
+
+class Tokenization:
+    """Renders messages and cuts text into the tokens the model sees."""
+
+    def __init__(self, tokenizer: Any, name: str) -> None:
+        self.tokenizer = tokenizer
+        self.name = name
+
+    @property
+    def has_template(self) -> bool:
+        """Whether it can render messages."""
+        return bool(self.tokenizer.chat_template)
+
+    def render(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """Messages in the model's chat template, up to where the model would answer."""
+        if not self.has_template:
+            raise AttnscopeError(
+                f"{self.name} has no chat template",
+                where="chat",
+                allowed="models whose tokenizer has one",
+                todo="measure the text as it is: leave --chat out, or give a study's prompts a plain layout too",
+            )
+        try:
+            return str(self.tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True))
+        except TemplateError as error:
+            raise AttnscopeError(
+                f"{self.name}'s chat template refuses this text: {error}",
+                where="chat",
+                allowed="what the template takes as messages",
+                todo="measure the text as it is: leave --chat out, or lay a study's prompts out plain",
+            ) from error
+
+    def tokenize(self, text: str, *, chat: bool = False) -> list[Token]:
+        """The tokens the model sees, each with its characters in the text. chat: the text has its marks already."""
+        made = self.tokenizer(text, return_offsets_mapping=True, add_special_tokens=not chat)
+        tokens = []
+        for position, (token, (start, end)) in enumerate(zip(made["input_ids"], made["offset_mapping"], strict=True)):
+            word = text[start:end] if end > start else self._name(token)
+            tokens.append(Token(position, int(token), str(word), int(start), int(end), token in self.special_ids))
+        if not tokens:
+            raise AttnscopeError(
+                "the prompt is empty", where="prompt", allowed="at least one token of text", todo="give it some text"
+            )
+        return tokens
+
+    def spelled(self, ids: Sequence[int], text: str = "", before: Sequence[int] = ()) -> tuple[str, list[Token]]:
+        """Tokens given by id behind a `text` of tokens `before`: the whole text, and each token's characters in it.
+
+        A token is decoded behind its neighbours, as what it spells may depend on them; one that holds only a part of a
+        character covers the whole of it.
+        """
+        if not before and not text:
+            text = self._decode(ids)
+            again = self.tokenizer(text, return_offsets_mapping=True, add_special_tokens=False)
+            if list(again["input_ids"]) == list(ids):  # nearly always, and much faster
+                return text, self.tokenize(text, chat=True)
+            text = ""
+        tokens: list[Token] = []
+        first, done, partial = 0, len(text), ""  # the tokens since `first` spell `partial` so far
+        for place, token in enumerate(ids):
+            context = [*before, *ids[:first]][-CONTEXT:]
+            spelt = self._decode([*context, *ids[first : place + 1]])[len(self._decode(context)) :]
+            whole = spelt.rstrip(HALF)
+            cut = len(whole) < len(spelt) and place + 1 < len(ids)
+            start = done + len(partial.rstrip(HALF))
+            end = done + len(whole) + (1 if cut else len(spelt) - len(whole))
+            tokens.append(Token(len(before) + place, int(token), "", start, end, token in self.special_ids))
+            partial = spelt
+            if not cut:
+                text, first, done, partial = text + spelt, place + 1, done + len(spelt), ""
+        return text, [replace(token, text=text[token.start : token.end] or self._name(token.id)) for token in tokens]
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    def _name(self, token: int) -> str:
+        return str(self.tokenizer.convert_ids_to_tokens(token))
+
+    @cached_property
+    def special_ids(self) -> frozenset[int]:
+        """The model's special tokens. The one for unknown text is not among them: it stands for characters."""
+        added = {number for number, token in self.tokenizer.added_tokens_decoder.items() if token.special}
+        return frozenset({*self.tokenizer.all_special_ids, *added} - {self.tokenizer.unk_token_id})
+
+    @cached_property
+    def words(self) -> list[str]:
+        """The vocabulary's plain words: letters behind a blank, which stay one token wherever they stand."""
+        some = self.tokenizer("a", add_special_tokens=False)["input_ids"][-1:]  # behind something, a blank is spelt
+        known = len(self._decode(some))
+        found = (self._decode([*some, token])[known:] for token in range(len(self.tokenizer)))
+        return sorted({word for word in found if word[:1] == " " and len(word) > 3 and word[1:].isalpha()})

@@ -1,0 +1,266 @@
+"""A record: what was measured of one prompt, with labelled axes. One type from the kernel to the store; no torch.
+
+Numbers are kept by the name of their measure. Those of uniform attention (`NAME.uniform`), the share of queries that
+have a value (`NAME.defined`) and the share of queries that see a key (`seen`) depend on what the queries can see, not
+on what they look at: layers that see the same share one row of these, a view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from attnscope.errors import AttnscopeError, near
+from attnscope.measures import MEASURES
+from attnscope.text.classes import OTHER, membership
+from attnscope.text.tokens import Token
+
+RECEIVED, SEEN, VIEW = "received", "seen", "view"
+UNIFORM, DEFINED = ".uniform", ".defined"
+HEAD_AXES = ("layer", "head", "queries")
+KEY_AXES = (*HEAD_AXES, "key")
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """An array whose axes have names and whose places have labels.
+
+    `at` selects by label; indexing with `[...]`, and numpy's functions, work by position as on any array.
+    """
+
+    values: NDArray[Any]
+    axes: tuple[str, ...]
+    labels: Mapping[str, Sequence[Any]]
+
+    def __post_init__(self) -> None:
+        shape = tuple(len(self.labels[axis]) for axis in self.axes)
+        if self.values.shape != shape:
+            raise ValueError(
+                f"an array of shape {self.values.shape} has axes {dict(zip(self.axes, shape, strict=True))}"
+            )
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self.values, dtype=dtype, copy=copy)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.values[place]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __repr__(self) -> str:
+        return f"Labelled({', '.join(f'{axis}: {len(self.labels[axis])}' for axis in self.axes)})"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values.shape
+
+    def at(self, **labels: Any) -> Labelled:
+        """The part with these labels. One label drops its axis; a list of labels keeps it, in the order given."""
+        values, axes, kept = self.values, list(self.axes), dict(self.labels)
+        for axis, wanted in labels.items():
+            if axis not in axes:
+                raise AttnscopeError(
+                    f"there is no axis '{axis}'", where=f"at({axis}=...)", allowed=near(axis, axes), todo="name an axis"
+                )
+            several = isinstance(wanted, list | tuple | range)
+            places = [self._place(axis, kept[axis], each) for each in (wanted if several else [wanted])]
+            values = np.take(values, places if several else places[0], axis=axes.index(axis))
+            if several:
+                kept[axis] = list(wanted)
+            else:
+                axes.remove(axis)
+        return Labelled(np.asarray(values), tuple(axes), {axis: kept[axis] for axis in axes})
+
+    def _place(self, axis: str, known: Sequence[Any], wanted: Any) -> int:
+        for place, label in enumerate(known):
+            if label == wanted:
+                return place
+        raise AttnscopeError(
+            f"there is no {axis} {wanted!r}",
+            where=f"at({axis}={wanted!r})",
+            allowed=near(str(wanted), map(str, known)),
+            todo=f"use one of the {axis} labels",
+        )
+
+
+@dataclass(frozen=True)
+class Record:
+    """One prompt's numbers. `arrays` holds them by name; use the measure's name as an attribute or a key to read one.
+
+    arrays: `received` (layers, heads, query groups, keys) is always there; other measures have the same axes, without
+    keys if they give one number per head. `view` (layers,): which view each layer has; `seen` (views, heads or 1, query
+    groups, keys) and `NAME.uniform` (the measure's axes, views instead of layers, heads or 1), `NAME.defined` (views,
+    heads or 1, query groups; only for measures that some queries have no value of).
+    """
+
+    text: str
+    tokens: Sequence[Token]
+    layers: Sequence[int]
+    heads: Sequence[int]
+    queries: Sequence[str]
+    arrays: Mapping[str, NDArray[Any]]
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in self.measures:
+            self[name]  # refuses an array that does not have the axes it should
+        for name in (RECEIVED, VIEW, SEEN):
+            if name not in self.arrays:
+                raise ValueError(f"a record without {name}")
+
+    def __repr__(self) -> str:
+        sizes = f"{len(self.layers)} layers, {len(self.heads)} heads, queries {', '.join(self.queries)}"
+        return f"Record({len(self.tokens)} tokens; {sizes}; {', '.join(self.measures)})"
+
+    @cached_property
+    def measures(self) -> list[str]:
+        """The names of the measures it has."""
+        return [name for name in self.arrays if "." not in name and name not in (SEEN, VIEW)]
+
+    @property
+    def received(self) -> Labelled:
+        return self[RECEIVED]
+
+    def __getitem__(self, measure: str) -> Labelled:
+        """A measure's numbers: layer, head, queries, and key if it has one number per key."""
+        if measure not in self.measures:
+            raise AttnscopeError(
+                f"measure '{measure}' was not asked for",
+                where=f"record['{measure}']",
+                allowed=near(measure, self.measures),
+                todo=f"measure it: measures=['{measure}']",
+            )
+        return self._labelled(self.arrays[measure])
+
+    def uniform(self, measure: str = RECEIVED) -> Labelled:
+        """What the measure would be if every query attended to all keys it sees alike."""
+        return self._by_layer(f"{measure}{UNIFORM}")
+
+    @property
+    def seen(self) -> Labelled:
+        """The share of the group's queries that can see each key."""
+        return self._by_layer(SEEN)
+
+    def defined(self, measure: str) -> Labelled:
+        """The share of the group's queries that the measure has a value for."""
+        if f"{measure}{DEFINED}" in self.arrays:
+            return self._by_layer(f"{measure}{DEFINED}")
+        return self._labelled(np.ones((len(self.layers), len(self.heads), len(self.queries)), dtype=np.float32))
+
+    def _by_layer(self, name: str) -> Labelled:
+        by_view = self.arrays[name][self.arrays[VIEW]]  # (layers, heads or 1, ...)
+        return self._labelled(np.broadcast_to(by_view, (len(by_view), len(self.heads), *by_view.shape[2:])))
+
+    def _labelled(self, values: NDArray[Any]) -> Labelled:
+        labels = {"layer": self.layers, "head": self.heads, "queries": self.queries, "key": range(len(self.tokens))}
+        return Labelled(values, KEY_AXES if values.ndim == len(KEY_AXES) else HEAD_AXES, labels)
+
+    @property
+    def row_sums(self) -> Labelled:
+        """One, except for models whose rows leave a share to a sink."""
+        return self._labelled(np.asarray(self.arrays[RECEIVED].sum(-1)))
+
+    def mass(self, classes: Mapping[str, str], measure: str = RECEIVED) -> pl.DataFrame:
+        """How much of each head's attention lands on each class, and how much uniform attention would put there.
+
+        A tidy table: layer, head, queries, token_class, mass, expected; `other` holds what no class claims. measure:
+        any with one number per key, to sum instead of the attention received.
+        """
+        shares = membership(classes, self.text, self.tokens)
+        mass = self[measure].values.astype(np.float64) @ shares.T  # (layers, heads, groups, classes)
+        expected = self.uniform(measure).values.astype(np.float64) @ shares.T
+        layer, head, group, number = np.indices(mass.shape).reshape(4, -1)
+        return pl.DataFrame(
+            {
+                "layer": np.asarray(self.layers, dtype=np.int64)[layer],
+                "head": np.asarray(self.heads, dtype=np.int64)[head],
+                "queries": np.asarray(self.queries)[group],
+                "token_class": np.asarray([*classes, OTHER])[number],
+                "mass": mass.ravel(),
+                "expected": expected.ravel(),
+            }
+        )
+
+    def top(self, rule: str, count: int = 5, queries: str | None = None) -> pl.DataFrame:
+        """The heads that look most at what a class rule claims, such as 're:[0-9]+': layer, head, mass, expected."""
+        wanted = self.queries[0] if queries is None else queries
+        table = self.mass({"class": rule}).filter(pl.col("token_class") == "class", pl.col("queries") == wanted)
+        return (
+            table.sort("mass", descending=True, maintain_order=True)
+            .head(count)
+            .select("layer", "head", "mass", "expected")
+        )
+
+    def unmatched(self, classes: Mapping[str, str]) -> list[str]:
+        """The classes that match no token of this prompt."""
+        counts = membership(classes, self.text, self.tokens).sum(1)
+        return [name for name, count in zip(classes, counts, strict=False) if not count]
+
+    def head_table(self) -> pl.DataFrame:
+        """The measures with one number per head: layer, head, queries, measure, value, expected, defined."""
+        frames = []
+        for name in self.measures:
+            values = self[name].values
+            if values.ndim == len(KEY_AXES):
+                continue
+            layer, head, group = np.indices(values.shape).reshape(3, -1)
+            frames.append(
+                pl.DataFrame(
+                    {
+                        "layer": np.asarray(self.layers, dtype=np.int64)[layer],
+                        "head": np.asarray(self.heads, dtype=np.int64)[head],
+                        "queries": np.asarray(self.queries)[group],
+                        "measure": [name] * values.size,
+                        "value": values.astype(np.float64).ravel(),
+                        "expected": self.uniform(name).values.astype(np.float64).ravel(),
+                        "defined": self.defined(name).values.astype(np.float64).ravel(),
+                    }
+                )
+            )
+        return pl.concat(frames) if frames else pl.DataFrame(schema=HEAD_TABLE)
+
+    def of_heads(self, heads: Sequence[int]) -> Record:
+        """The same with these heads only."""
+        places = [list(self.heads).index(head) for head in heads]
+
+        def part(name: str, array: NDArray[Any]) -> NDArray[Any]:
+            return array if name == VIEW or array.shape[1] == 1 else array[:, places]
+
+        return replace(self, heads=list(heads), arrays={name: part(name, each) for name, each in self.arrays.items()})
+
+    def as_json(self, classes: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """Everything, as plain lists and numbers."""
+        content: dict[str, Any] = {
+            "tokens": [vars(token) for token in self.tokens],
+            "queries": list(self.queries),
+            "layers": list(self.layers),
+            "heads": list(self.heads),
+            **{name: self.arrays[name].tolist() for name in self.measures},
+        }
+        if classes:
+            content["mass"] = self.mass(classes).to_dicts()
+        content["evidence"] = dict(self.evidence)
+        return content
+
+
+HEAD_TABLE: dict[str, Any] = {
+    "layer": pl.Int64,
+    "head": pl.Int64,
+    "queries": pl.String,
+    "measure": pl.String,
+    "value": pl.Float64,
+    "expected": pl.Float64,
+    "defined": pl.Float64,
+}
+
+
+def is_per_key(measure: str) -> bool:
+    """Whether a measure gives one number per key, by its declaration."""
+    return "key" in MEASURES.find(measure, "measures").axes

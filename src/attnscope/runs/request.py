@@ -1,0 +1,46 @@
+"""An request: a study with its prompts, and how it is to be performed. Made before any model library is loaded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from attnscope.study.prompts import PromptList
+from attnscope.study.schema import Study
+
+FORMAT = 5  # of the tables; raised when they get other columns
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What is to be performed, and how."""
+
+    study: Study
+    text: str
+    """The study file as it was written."""
+    prompts: PromptList
+    strict: bool = False
+    forget: bool = False
+    """Remove what was measured for other versions of the study."""
+    command: str | None = None
+    """The command that gave it, for the report."""
+    trust_remote_code: bool = False
+    allow_pickle: bool = False
+
+    @property
+    def key(self) -> str:
+        """Changes with anything that the tables depend on but the models."""
+        content = {
+            "study": self.study.model_dump(mode="json"),
+            "prompts": [[prompt.name, dict(prompt.fields)] for prompt in self.prompts.prompts],
+            "versions": versions(),
+            "format": FORMAT,
+        }
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """Of what numbers depend on."""
+    return {name: version(name) for name in ("attnscope", "torch", "transformers", "tokenizers")}

@@ -1,0 +1,89 @@
+"""Every token belongs to classes by its share of characters, and the shares always add up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnscope.errors import AttnscopeError
+from attnscope.text.classes import membership, parse_classes
+from attnscope.text.tokens import Token
+
+
+def cut(text: str, lengths: list[int]) -> list[Token]:
+    """Tokens of these lengths one after the other, the last one taking what is left; a length of 0 is a mark."""
+    tokens: list[Token] = []
+    start = 0
+    for length in lengths:
+        end = min(len(text), start + length)
+        tokens.append(Token(len(tokens), 1, text[start:end], start, end))
+        start = end
+    tokens.append(Token(len(tokens), 1, text[start:], start, len(text)))
+    return tokens
+
+
+RULES = st.dictionaries(
+    st.sampled_from(["a", "b", "c", "d"]),
+    st.sampled_from(["#", "*# ", "re:\\s+", "re:[0-9]", "re:.", "special:", "special:x", "é"]),
+)
+
+
+@given(text=st.text(max_size=60), lengths=st.lists(st.integers(0, 5), max_size=20), rules=RULES)
+def test_shares_add_up_to_one_for_every_token_of_any_text(text: str, lengths: list[int], rules: dict[str, str]) -> None:
+    tokens = cut(text, lengths)
+    shares = membership(rules, text, tokens)
+    assert shares.shape == (len(rules) + 1, len(tokens))
+    assert (shares >= 0).all()
+    np.testing.assert_allclose(shares.sum(0), 1)
+
+
+def test_a_token_that_mixes_kinds_is_split_by_its_characters() -> None:
+    shares = membership({"hash": "#", "space": "re:\\s"}, " ##\n", [Token(0, 1, " ##\n", 0, 4)])
+    np.testing.assert_allclose(shares[:, 0], [0.5, 0.5, 0.0])
+
+
+def test_a_character_goes_to_the_first_class_that_claims_it() -> None:
+    shares = membership({"any": "re:.", "hash": "#"}, "#", [Token(0, 1, "#", 0, 1)])
+    np.testing.assert_allclose(shares[:, 0], [1, 0, 0])
+
+
+def test_the_models_own_marks_belong_to_no_class_of_characters() -> None:
+    mark = Token(0, 1, "<|im_start|>", 0, 12, special=True)
+    np.testing.assert_allclose(membership({"pipe": "|"}, "<|im_start|>", [mark])[:, 0], [0, 1])
+    np.testing.assert_allclose(membership({"pipe": "|", "mark": "special:"}, "<|im_start|>", [mark])[:, 0], [0, 1, 0])
+
+
+def test_special_tokens_can_be_claimed_by_name_and_the_first_class_has_them() -> None:
+    tokens = [Token(place, place, name, 0, 0, special=True) for place, name in enumerate(["[CLS]", "[SEP]", "[PAD]"])]
+    named = membership({"cls": "special:[CLS]", "sep": "special:[SEP]"}, "", tokens)
+    np.testing.assert_allclose(named, np.eye(3))
+    rest = membership({"sep": "special:[SEP]", "all": "special:"}, "", tokens)
+    np.testing.assert_allclose(rest[:2], [[0, 1, 0], [1, 0, 1]])
+    late = membership({"all": "special:", "sep": "special:[SEP]"}, "", tokens)
+    np.testing.assert_allclose(late[:2], [[1, 1, 1], [0, 0, 0]])
+    said = Token(0, 7, "[SEP]", 0, 5)  # the same characters as text, not as a special token
+    np.testing.assert_allclose(membership({"sep": "special:[SEP]"}, "[SEP]", [said])[:, 0], [0, 1])
+
+
+@pytest.mark.parametrize("rule", ["hash", "=#", "hash=", " =x"])
+def test_a_class_that_cannot_be_read_is_refused(rule: str) -> None:
+    with pytest.raises(AttnscopeError, match="NAME=CHARACTERS"):
+        parse_classes([rule])
+
+
+def test_a_name_twice_and_the_name_other_are_refused() -> None:
+    with pytest.raises(AttnscopeError, match="there already"):
+        parse_classes(["a=#", "a=*"])
+    with pytest.raises(AttnscopeError, match="other"):
+        parse_classes(["other=#"])
+
+
+def test_a_broken_or_endless_pattern_is_refused() -> None:
+    with pytest.raises(AttnscopeError, match="can't be read"):
+        membership({"x": "re:["}, "abc", [])
+
+
+def test_a_class_may_hold_an_equals_sign() -> None:
+    assert parse_classes(["sign=="]) == {"sign": "="}
