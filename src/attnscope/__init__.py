@@ -1,44 +1,56 @@
 """attnscope measures where language models look.
 
     lens = attnscope.load("smollm2-135m-instruct")
-    reading = lens.measure("Solve: ...", queries=["last", "all"], layers=[0, 16])
-    reading.mass({"hash": "#", "star": "*"})
+    record = lens.measure("Solve: ...", queries=["last", "all"], layers=[0, 16])
+    record.mass({"hash": "#", "star": "*"})
 
-Importing this module loads no model library; `load` does.
+Importing this module loads no model library; `load`, `Lens` and `record` do.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from attnscope.errors import AttnscopeError
 
 if TYPE_CHECKING:
-    from attnscope.attention.reading import Reading
-    from attnscope.lens import Lens, load
+    from attnscope.attention.recording import Recording
+    from attnscope.lens import Lens, load, record
+    from attnscope.measures import Measure
     from attnscope.notebook import Run
+    from attnscope.records import Labelled, Record
     from attnscope.studies import run_study
 
-__all__ = ["AttnscopeError", "Lens", "Reading", "Run", "load", "run_study"]
+__all__ = [
+    "AttnscopeError",
+    "Labelled",
+    "Lens",
+    "Measure",
+    "Record",
+    "Recording",
+    "Run",
+    "load",
+    "record",
+    "run_study",
+]
 __version__ = version("attnscope")
+
+_HOMES = {
+    "Labelled": "attnscope.records",
+    "Lens": "attnscope.lens",
+    "Measure": "attnscope.measures",
+    "Record": "attnscope.records",
+    "Recording": "attnscope.attention.recording",
+    "Run": "attnscope.notebook",
+    "load": "attnscope.lens",
+    "record": "attnscope.lens",
+    "run_study": "attnscope.studies",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("Lens", "load"):
-        from attnscope import lens
-
-        return getattr(lens, name)
-    if name == "Reading":
-        from attnscope.attention.reading import Reading
-
-        return Reading
-    if name == "Run":
-        from attnscope.notebook import Run
-
-        return Run
-    if name == "run_study":
-        from attnscope.studies import run_study
-
-        return run_study
-    raise AttributeError(f"module 'attnscope' has no attribute '{name}'")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'attnscope' has no attribute '{name}'")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,8 +1,9 @@
-"""The lens: a loaded model with the meter on it. Text in, readings out."""
+"""The lens: one model, ready to be measured. Text in, records out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from importlib.metadata import version
 from typing import Any
@@ -13,14 +14,19 @@ from attnscope.attention.forward import input_device
 from attnscope.attention.groups import Rows
 from attnscope.attention.input import InputCheck
 from attnscope.attention.loss import check_input
-from attnscope.attention.meter import Meter
-from attnscope.attention.parity import Parity
-from attnscope.attention.reading import Reading
+from attnscope.attention.meter import Meter, Numbers, Request
+from attnscope.attention.precision import wider
+from attnscope.attention.proof import Proof
+from attnscope.attention.recording import Recording, recording
 from attnscope.errors import AttnscopeError
+from attnscope.measures import MEASURES, Measure
+from attnscope.measures.received import RECEIVED
+from attnscope.models.architecture import describe
+from attnscope.models.in_memory import in_memory, unwrapped
 from attnscope.models.load import Loaded
 from attnscope.models.load import load as load_model
 from attnscope.models.memory import free_memory
-from attnscope.models.precision import widen
+from attnscope.records import Record
 from attnscope.text.tokens import Token
 
 PROBE = (
@@ -31,77 +37,152 @@ PROBE = (
 )
 
 
-def load(name: str, **options: Any) -> Lens:
+def load(
+    name: str,
+    *,
+    adapter: str | None = None,
+    revision: str | None = None,
+    dtype: str | None = None,
+    device: str | None = None,
+    device_map: str | dict[str, Any] | None = None,
+    trust_remote_code: bool = False,
+    allow_pickle: bool = False,
+) -> Lens:
     """A lens on a built-in model, a Hub id (`org/name`, `org/name@revision`), a folder or a .gguf file.
 
-    Options: adapter, revision, dtype, device, device_map, trust_remote_code, allow_pickle; see docs/models.md.
+    adapter: a PEFT adapter to put on it (folder, Hub id or built-in name). dtype: float32 on a CPU if it fits, else the
+    checkpoint's own. device: the best there is by default. device_map: spread a large model over devices. Code and
+    pickled weights that come with a model are refused unless you allow them. See docs/models.md.
     """
-    return Lens(load_model(name, **options))
+    return Lens.of(
+        load_model(
+            name,
+            adapter=adapter,
+            revision=revision,
+            dtype=dtype,
+            device=device,
+            device_map=device_map,
+            trust_remote_code=trust_remote_code,
+            allow_pickle=allow_pickle,
+        )
+    )
+
+
+@contextmanager
+def record(
+    model: Any,
+    *,
+    queries: Sequence[str] | str = ("last",),
+    layers: Sequence[int] | int | None = None,
+    heads: Sequence[int] | int | None = None,
+    measures: Sequence[str] | str = (),
+    name: str | None = None,
+) -> Iterator[Recording]:
+    """Record attention while your own code runs a model: a training or evaluation loop, `generate`, a plain forward.
+
+        with attnscope.records(model, queries=["last"], layers=[0, 16]) as record:
+            model.generate(**inputs, max_new_tokens=64)
+        record.received  # one entry per forward step, with labelled axes
+
+    model: any transformers model, also compiled or wrapped by PEFT; nothing stays on it afterwards. queries: `last` and
+    `all`, of the tokens that each forward is given. layers, heads: all by default. measures: what else to measure, by
+    name. Gradients flow as without it. The model is first compared with its own eager attention on a few tokens.
+    """
+    inner = unwrapped(model)
+    label = name or getattr(inner.config, "name_or_path", None) or type(inner).__name__
+    facts = describe(inner.config, label)
+    chosen = facts.softmax_layers if layers is None else _numbers(layers, "layers")
+    for layer in chosen:
+        if layer not in facts.softmax_layers:
+            raise _no_layer(label, layer, facts.unreadable, facts.softmax_layers)
+    wanted = None if heads is None else _numbers(heads, "heads")
+    for head in wanted or ():
+        if not 0 <= head < facts.heads:
+            raise _no_head(label, head, facts.heads)
+    groups = [queries] if isinstance(queries, str) else list(queries)
+    with recording(
+        inner, label, queries=groups, layers=chosen, heads=wanted, measures=_measures(measures)
+    ) as recorded:
+        yield recorded
 
 
 class Lens:
-    """Measures where one model looks."""
+    """Measures where one model looks.
 
-    def __init__(self, loaded: Loaded) -> None:
+    model: any transformers model in memory, also compiled or wrapped by PEFT; it is left as it was found. tokenizer: the
+    model's own. name: what errors and evidence call the model.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, *, name: str | None = None) -> None:
+        self._set_up(in_memory(model, tokenizer, name))
+
+    @classmethod
+    def of(cls, loaded: Loaded) -> Lens:
+        """A lens on a model that attnscope loaded."""
+        lens = cls.__new__(cls)
+        lens._set_up(loaded)
+        return lens
+
+    def _set_up(self, loaded: Loaded) -> None:
         self.loaded = loaded
         self.model = loaded.model
         self.tokenization = loaded.tokenization
         self.tokenizer = loaded.tokenization.tokenizer
         self.name = loaded.name
-        self._meter = Meter(loaded.model, loaded.name, loaded.layers, loaded.unreadable)
+        self._meter = Meter(loaded.model, loaded.name, loaded.layers, loaded.unreadable, self._probe)
 
     def measure(
         self,
         text: str,
-        queries: Sequence[str] = ("last",),
-        layers: Sequence[int] | None = None,
-        heads: Sequence[int] | None = None,
+        queries: Sequence[str] | str = ("last",),
+        layers: Sequence[int] | int | None = None,
+        heads: Sequence[int] | int | None = None,
         *,
         chat: bool = False,
         rows: Mapping[str, Rows] | None = None,
-        entropy: bool = False,
-        patterns: bool = False,
+        measures: Sequence[str] | str = (),
         beyond_context: bool = False,
-    ) -> Reading:
+        allow_unproven: bool = False,
+    ) -> Record:
         """What every key receives from the query groups, in the layers and heads asked for (all of them by default).
 
         queries: `last`, `all`, or names of groups whose positions `rows` gives. chat: put the text through the model's
-        chat template as a user message. entropy, patterns: measure these too. beyond_context: measure a prompt longer
-        than the model was made for.
+        chat template as a user message. measures: what else to measure, by name, such as `entropy` (docs/measures.md).
+        beyond_context: measure a prompt longer than the model was made for. allow_unproven: get numbers even where they
+        can't be compared with eager attention; the evidence says which.
         """
-        each = None if rows is None else [rows]
         return self.measure_batch(
             [text],
             queries,
             layers,
             heads,
             chat=chat,
-            rows=each,
-            entropy=entropy,
-            patterns=patterns,
+            rows=None if rows is None else [rows],
+            measures=measures,
             beyond_context=beyond_context,
+            allow_unproven=allow_unproven,
         )[0]
 
     def measure_batch(
         self,
         texts: Sequence[str],
-        queries: Sequence[str] = ("last",),
-        layers: Sequence[int] | None = None,
-        heads: Sequence[int] | None = None,
+        queries: Sequence[str] | str = ("last",),
+        layers: Sequence[int] | int | None = None,
+        heads: Sequence[int] | int | None = None,
         *,
         chat: bool = False,
         rows: Sequence[Mapping[str, Rows]] | None = None,
-        entropy: bool = False,
-        patterns: bool = False,
+        measures: Sequence[str] | str = (),
         beyond_context: bool = False,
-    ) -> list[Reading]:
+        allow_unproven: bool = False,
+    ) -> list[Record]:
         """`measure` for several prompts in one forward; each gets the numbers it would get alone."""
-        _refuse_if_empty(texts, "prompts")
+        _refuse_if_empty(texts, "prompts", "texts")
         for text in texts:
             if not isinstance(text, str):
                 raise AttnscopeError(
                     f"a prompt is a {type(text).__name__}",
-                    where="measure",
+                    where="text",
                     allowed="text; several texts go to measure_batch, token ids to measure_tokens",
                     todo="give a str",
                 )
@@ -113,84 +194,103 @@ class Lens:
             layers,
             heads,
             rows=rows,
-            entropy=entropy,
-            patterns=patterns,
+            measures=measures,
             beyond_context=beyond_context,
+            allow_unproven=allow_unproven,
         )
 
     def measure_tokens(
         self,
         ids: Sequence[int],
-        queries: Sequence[str] = ("last",),
-        layers: Sequence[int] | None = None,
-        heads: Sequence[int] | None = None,
+        queries: Sequence[str] | str = ("last",),
+        layers: Sequence[int] | int | None = None,
+        heads: Sequence[int] | int | None = None,
         *,
         rows: Mapping[str, Rows] | None = None,
-        entropy: bool = False,
-        patterns: bool = False,
+        measures: Sequence[str] | str = (),
         beyond_context: bool = False,
-    ) -> Reading:
+        allow_unproven: bool = False,
+    ) -> Record:
         """`measure` for a prompt given as token ids; its text is the tokens' own, one after the other."""
-        _refuse_if_empty(ids, "token ids")
-        text, tokens = self.tokenization.spelled(ids)
-        each = None if rows is None else [rows]
+        _refuse_if_empty(ids, "token ids", "ids")
         return self.measure_prepared(
-            [(text, tokens)],
+            [self.tokenization.spelled(ids)],
             queries,
             layers,
             heads,
-            rows=each,
-            entropy=entropy,
-            patterns=patterns,
+            rows=None if rows is None else [rows],
+            measures=measures,
             beyond_context=beyond_context,
+            allow_unproven=allow_unproven,
         )[0]
 
     def measure_prepared(
         self,
         prompts: Sequence[tuple[str, Sequence[Token]]],
-        queries: Sequence[str] = ("last",),
-        layers: Sequence[int] | None = None,
-        heads: Sequence[int] | None = None,
+        queries: Sequence[str] | str = ("last",),
+        layers: Sequence[int] | int | None = None,
+        heads: Sequence[int] | int | None = None,
         *,
         rows: Sequence[Mapping[str, Rows]] | None = None,
-        entropy: bool = False,
-        patterns: bool = False,
+        measures: Sequence[str] | str = (),
         beyond_context: bool = False,
-    ) -> list[Reading]:
+        allow_unproven: bool = False,
+    ) -> list[Record]:
         """`measure_batch` for prompts that have their tokens already: each a text and its tokens."""
-        texts, tokens = [text for text, _ in prompts], [each for _, each in prompts]
-        chosen = self._layers(layers)
-        groups = [queries] if isinstance(queries, str) else list(queries)
-        if rows is not None and len(rows) != len(tokens):
+        request = Request(
+            queries=[queries] if isinstance(queries, str) else list(queries),
+            layers=self._layers(layers),
+            measures=_measures(measures),
+            allow_unproven=allow_unproven,
+        )
+        if rows is not None and len(rows) != len(prompts):
             raise AttnscopeError(
-                f"rows are given for {len(rows)} of {len(tokens)} prompts",
+                f"rows are given for {len(rows)} of {len(prompts)} prompts",
                 where="rows",
-                allowed="one mapping a prompt",
+                allowed="one mapping per prompt",
                 todo="give each prompt its rows",
             )
-        for each in tokens:
-            self._refuse_if_too_long(len(each), beyond_context)
-            self._refuse_if_unknown(each)
-        parity = self.parity
-        ids = [[token.id for token in each] for each in tokens]
-        picked = self._heads(heads, chosen)
-        found = self._meter.read(ids, groups, chosen, parity=parity, rows=rows, entropy=entropy, patterns=patterns)
-        return [
-            Reading(
-                text=text,
-                tokens=each,
-                layers=chosen,
-                queries=groups,
-                heads=picked,
-                received=one.received[:, picked],
-                uniform=one.uniform if one.uniform.shape[1] == 1 else one.uniform[:, picked],
-                seen=one.seen if one.seen.shape[1] == 1 else one.seen[:, picked],
-                entropy=None if one.entropy is None else one.entropy[:, picked],
-                evidence=self._evidence(parity, one.masks, one.received.sum(-1), [token.id for token in each]),
-                patterns=None if one.patterns is None else one.patterns[:, picked],
-            )
-            for text, each, one in zip(texts, tokens, found, strict=True)
-        ]
+        for _, tokens in prompts:
+            self._refuse_if_too_long(len(tokens), beyond_context)
+            self._refuse_if_unknown(tokens)
+        ids = [[token.id for token in tokens] for _, tokens in prompts]
+        wanted = None if heads is None else self._known_heads(_numbers(heads, "heads"), self.loaded.heads)
+        numbers = self._meter.read(ids, request, rows)
+        records = []
+        for (text, tokens), each in zip(prompts, numbers, strict=True):
+            record = self._record(text, tokens, request, each)
+            records.append(record if wanted is None else record.of_heads(self._known_heads(wanted, len(record.heads))))
+        return records
+
+    def _record(self, text: str, tokens: Sequence[Token], request: Request, numbers: Numbers) -> Record:
+        sums = numbers.arrays[RECEIVED.name].sum(-1)
+        check = self.input_check
+        evidence = {
+            **self._facts,
+            "check": numbers.proof.as_data(),
+            "input": {**vars(check), "warning": check.warning([token.id for token in tokens])},
+            "row_sums": {"least": float(sums.min()), "most": float(sums.max())},
+            "masks": {str(layer): kind for layer, _, kind in sorted(numbers.paths)},
+            "backends": {str(layer): backend for layer, backend, _ in sorted(numbers.paths)},
+            "unproven": numbers.unproven,
+        }
+        every = range(numbers.arrays[RECEIVED.name].shape[1])
+        return Record(text, tokens, request.layers, list(every), request.queries, numbers.arrays, evidence)
+
+    @cached_property
+    def _facts(self) -> dict[str, Any]:
+        loaded = self.loaded
+        return {
+            "model": self.name,
+            "architecture": loaded.architecture,
+            "adapter": loaded.adapter,
+            "adapter_made_for": loaded.adapter_base,
+            "weights_made_from": loaded.made_from,
+            "licence": loaded.licence,
+            "dtype": loaded.dtype,
+            "device": loaded.device,
+            "versions": {name: version(name) for name in ("attnscope", "torch", "transformers")},
+        }
 
     def render(self, text: str) -> str:
         """The text as a user message in the model's chat template, up to where the model would answer."""
@@ -200,36 +300,43 @@ class Lens:
         """The tokens the model sees, each with its characters in the text."""
         return self.tokenization.tokenize(text, chat=chat)
 
-    @cached_property
-    def parity(self) -> Parity:
-        """The evidence that this model is read exactly; made on a short prompt before the first reading."""
-        probe = [token.id for token in self.tokenize(PROBE)]
-        return self._meter.proven(probe[: self.loaded.context])
+    def _probe(self, count: int) -> list[int]:
+        """A plain text's first so many tokens, with what the tokenizer puts around it."""
+        count = min(count, self.loaded.context or count)
+        ids = [token.id for token in self.tokenize(PROBE)]
+        while len(ids) < count:
+            ids += [token.id for token in self.tokenize(PROBE) if not token.special]
+        return ids[:count]
+
+    def proof(self, *, few: bool = False) -> Proof:
+        """The evidence that every layer is read exactly, on a short text; few: on the path that reads few rows."""
+        return self._meter.proof(Request(["all"], self._meter.readable), few=few)
+
+    @property
+    def heads_by_layer(self) -> dict[int, int]:
+        return self.proof().heads
 
     @cached_property
     def input_check(self) -> InputCheck:
         """How well the model predicts a plain text with its BOS token before it and without."""
         probe = [token.id for token in self.tokenize(PROBE)]
-        return check_input(self.model, self.tokenizer, probe[: self._probe_length], causal=self.parity.causal)
-
-    @property
-    def _probe_length(self) -> int | None:
-        """One token is left for BOS."""
-        return None if self.loaded.context is None else self.loaded.context - 1
+        most = None if self.loaded.context is None else self.loaded.context - 1  # one token is left for BOS
+        return check_input(self.model, self.tokenizer, probe[:most], causal=self._meter.causal)
 
     def check(self, *, tokens: int = 256, rounds: int = 5) -> Card:
-        """The evidence card: parity with eager attention, row sums, calls per layer, masks and the cost."""
+        """The evidence card: parity with eager attention, row sums, masks and the cost."""
         self._refuse_if_check_too_long(tokens)
-        ids = [token.id for token in self.tokenize(PROBE * (1 + tokens // 16))]
-        return evidence_card(self._meter, self.parity, ids[:tokens], rounds=rounds)
+        return evidence_card(self._meter, self._probe(tokens), rounds=rounds)
 
-    def compared(self, ids: Sequence[int]) -> Parity:
-        """How a prompt's numbers compare with eager attention, which holds every layer's matrix: for short prompts."""
-        return self._meter.compared(ids)
+    def compared(self, ids: Sequence[int]) -> Proof:
+        """How a prompt's numbers compare with eager attention, which computes every layer's matrix: for short prompts."""
+        return self._meter.compared(ids, Request(["all"], self._meter.readable))
 
-    def widen(self) -> str:
-        """Compute in a wider number format from now on, with the same weights; its name. Refused where it can't be."""
-        return widen(self.loaded)
+    @contextmanager
+    def wider(self) -> Iterator[str]:
+        """Inside, the model computes in the next wider number format, with the same weights; gives the format's name."""
+        with wider(self.model, self.name) as dtype:
+            yield dtype
 
     def answer(self, ids: Sequence[int], most: int) -> list[int]:
         """The tokens the model itself writes after a prompt, at most so many, always the likeliest next."""
@@ -241,32 +348,16 @@ class Lens:
 
     def evidence(self) -> dict[str, Any]:
         """What shows that this model is read exactly, as plain data."""
-        facts = {key: value for key, value in vars(self.parity).items() if key != "eager"}
-        for key in ("calls", "masks", "heads"):
-            facts[key] = {str(layer): value for layer, value in facts[key].items()}
-        facts["input"] = vars(self.input_check)
-        facts["weights_made_from"], facts["licence"] = self.loaded.made_from, self.loaded.licence
-        return facts
-
-    def _evidence(self, parity: Parity, masks: Mapping[int, str], sums: Any, ids: Sequence[int]) -> dict[str, Any]:
-        kept = {key: value for key, value in vars(parity).items() if key not in ("eager", "calls", "masks", "heads")}
+        loaded = self.loaded
         return {
-            "model": self.name,
-            "architecture": self.loaded.architecture,
-            "adapter": self.loaded.adapter,
-            "adapter_made_for": self.loaded.adapter_base,
-            "weights_made_from": self.loaded.made_from,
-            "licence": self.loaded.licence,
-            "dtype": self.loaded.dtype,
-            "device": self.loaded.device,
-            "check": kept,
-            "input": {**vars(self.input_check), "warning": self.input_check.warning(ids)},
-            "row_sums": {"least": float(sums.min()), "most": float(sums.max())},
-            "masks": {str(layer): kind for layer, kind in masks.items()},
-            "versions": {name: version(name) for name in ("attnscope", "torch", "transformers")},
+            **self.proof().as_data(),
+            "few_rows": self.proof(few=True).as_data(),
+            "input": vars(self.input_check),
+            "weights_made_from": loaded.made_from,
+            "licence": loaded.licence,
         }
 
-    def _layers(self, layers: Sequence[int] | None) -> list[int]:
+    def _layers(self, layers: Sequence[int] | int | None) -> list[int]:
         readable = self._meter.readable
         if layers is None:
             unread = self._meter.unreadable
@@ -276,52 +367,30 @@ class Lens:
                     f"{self.name} has {len(unread)} layers that have no attention to measure: {reason}",
                     where=f"layers {', '.join(map(str, unread))}",
                     allowed=f"layers {', '.join(map(str, readable))}",
-                    todo="name the layers to measure, with --layers",
+                    todo="name the layers to measure with layers=",
                 )
             return list(readable)
-        layers = _numbers(layers, "layers")
-        for layer in layers:
+        numbers = _numbers(layers, "layers")
+        for layer in numbers:
             if layer not in readable:
-                why = self._meter.unreadable.get(layer, "it has no such layer")
-                raise AttnscopeError(
-                    f"layer {layer} of {self.name} can't be measured: {why}",
-                    where="--layers",
-                    allowed=_range(readable),
-                    todo="choose layers from these",
-                )
-        return list(dict.fromkeys(layers))
+                raise _no_layer(self.name, layer, self._meter.unreadable, readable)
+        return list(dict.fromkeys(numbers))
 
-    def _heads(self, heads: Sequence[int] | None, layers: Sequence[int]) -> list[int]:
-        counts = {self.parity.heads[layer] for layer in layers}
-        if len(counts) > 1:
-            raise AttnscopeError(
-                f"{self.name}'s layers have {' and '.join(map(str, sorted(counts)))} heads",
-                where="--layers",
-                allowed="layers with the same number of heads",
-                todo="measure them apart",
-            )
-        every = range(counts.pop())
-        heads = None if heads is None else _numbers(heads, "heads")
-        for head in heads or ():
-            if head not in every:
-                raise AttnscopeError(
-                    f"{self.name} has no head {head}",
-                    where="--heads",
-                    allowed=f"heads 0 to {len(every) - 1}",
-                    todo="choose heads from these",
-                )
-        return list(every if heads is None else dict.fromkeys(heads))
+    def _known_heads(self, heads: Sequence[int], count: int) -> list[int]:
+        for head in heads:
+            if not 0 <= head < count:
+                raise _no_head(self.name, head, count)
+        return list(dict.fromkeys(heads))
 
     def _refuse_if_check_too_long(self, tokens: int) -> None:
-        """The eager attention that the check compares with holds every layer's matrix, and works on copies of one."""
-        heads = self.parity.heads
-        matrices = sum(heads.values()) + 3 * max(heads.values())
-        fits = int((0.8 * self.free_memory() / (4 * matrices)) ** 0.5)
+        """Eager attention holds a layer's matrix, and works on copies of it."""
+        heads = max(self.heads_by_layer.values())
+        fits = int((0.5 * self.free_memory() / (8 * 5 * heads)) ** 0.5)
         most = min(fits, self.loaded.context or fits)
         if tokens > most:
             raise AttnscopeError(
                 f"eager attention over {tokens} tokens can't be compared with",
-                where="--tokens",
+                where="tokens=",
                 allowed=f"at most {most} tokens of this model in the memory that is free"
                 if most == fits
                 else f"at most {most} tokens, what the model was made for",
@@ -335,7 +404,7 @@ class Lens:
                 f"the prompt has {count} tokens, more than {self.name} was made for",
                 where="prompt",
                 allowed=f"at most {context} tokens",
-                todo="shorten it, or pass --beyond-context to measure it all the same",
+                todo="shorten it, or pass beyond_context=True to measure it all the same",
             )
 
     def _refuse_if_unknown(self, tokens: Sequence[Token]) -> None:
@@ -351,6 +420,31 @@ class Lens:
                 )
 
 
+def _measures(names: Sequence[str] | str) -> tuple[Measure, ...]:
+    """`received` and those named, each once."""
+    wanted = [names] if isinstance(names, str) else list(names)
+    members = [MEASURES.find(name, "measures=") for name in dict.fromkeys(wanted)]
+    return (RECEIVED, *(each for each in members if each is not RECEIVED))
+
+
+def _no_layer(name: str, layer: int, unreadable: Mapping[int, str], readable: Sequence[int]) -> AttnscopeError:
+    return AttnscopeError(
+        f"layer {layer} of {name} can't be measured: {unreadable.get(layer, 'there is no such layer')}",
+        where="layers=",
+        allowed=_range(readable),
+        todo="choose layers from these",
+    )
+
+
+def _no_head(name: str, head: int, count: int) -> AttnscopeError:
+    return AttnscopeError(
+        f"{name} has no head {head}",
+        where="heads=",
+        allowed=f"heads 0 to {count - 1}",
+        todo="choose heads from these",
+    )
+
+
 def _numbers(given: Sequence[int] | int, what: str) -> list[int]:
     """Layers or heads as a caller may write them: one number or several."""
     numbers = [given] if isinstance(given, int) else list(given)
@@ -364,9 +458,9 @@ def _numbers(given: Sequence[int] | int, what: str) -> list[int]:
     return [int(number) for number in numbers]
 
 
-def _refuse_if_empty(items: Sequence[object], what: str) -> None:
+def _refuse_if_empty(items: Sequence[object], what: str, where: str) -> None:
     if len(items) == 0:
-        raise AttnscopeError(f"there are no {what}", where="measure", allowed="at least one", todo="give some")
+        raise AttnscopeError(f"there are no {what}", where=f"{where}=", allowed="at least one", todo="give some")
 
 
 def _range(layers: Sequence[int]) -> str:

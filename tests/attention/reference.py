@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from attnscope.attention.interface import implementation
+from attnscope.attention.interface import implementation, quiet
 
 
 def eager(model: PreTrainedModel, inputs: Mapping[str, Any]) -> Any:
     """The model's own outputs with every layer's attention matrix."""
-    with implementation(model, "eager"):
+    with quiet(model), implementation(model, "eager"):
         return model(**inputs, output_attentions=True)
 
 
@@ -24,6 +24,6 @@ def received(attention: Tensor, weights: Tensor) -> Tensor:
 
 
 def row_entropy(attention: Tensor) -> Tensor:
-    """(B, H, Sq) of each row's gaze among keys."""
+    """(B, H, Sq) of each row's attention among keys."""
     share = attention / attention.sum(-1, keepdim=True).clamp(min=1e-30)
     return -torch.xlogy(share, share).sum(-1)

@@ -1,4 +1,4 @@
-"""The kernel, on any sizes: rows sum to one, and neither blocks, batch nor threads change what is found."""
+"""The blocked backend, on any sizes: rows sum to one, and neither blocks, batch nor threads change the numbers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from attnscope.attention import walk, workers
-from attnscope.attention.kernel import attend
-from attnscope.attention.visibility import Plan, causal_plan, mask_plan, open_plan, uniform_gaze
-from tests.tolerances import NATS, ONE_LAYER, SUMMED, softmaxes
+from attnscope.attention import workers
+from attnscope.attention.ask import Ask
+from attnscope.attention.backends import Result, blocks
+from attnscope.attention.backends.blocked import BLOCKED
+from attnscope.attention.backends.reference import REFERENCE
+from attnscope.attention.call import Call
+from attnscope.attention.uniform import view_numbers
+from attnscope.attention.view import View, look
+from attnscope.measures import MEASURES
+from tests.tolerances import NATS, ONE_LAYER, softmaxes
 
 SIZES = st.tuples(
     st.integers(1, 3),  # batch
@@ -59,9 +65,29 @@ def causal(length: int) -> Tensor:
     return torch.ones(length, length, dtype=torch.bool).tril()
 
 
-def plans_for(seen: Tensor, block: int, batch: int) -> list[Plan]:
-    rows = torch.arange(seen.shape[-2])
-    return [mask_plan(seen[b if len(seen) > 1 else 0], rows, dtype=torch.float32, block=block) for b in range(batch)]
+EVERY = tuple(MEASURES.members[name] for name in ("received", "entropy", "top1", "distance", "concentration"))
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor | None,
+    weights: Tensor,
+    *,
+    seen: Tensor | None = None,
+    block: int | None = None,
+    scale: float = 0.3,
+    names: tuple[str, ...] = ("received",),
+    open_view: bool = False,
+    **more: Any,
+) -> tuple[Result, View, Ask]:
+    """The blocked backend's result; without `seen`, every query sees itself and what is before it."""
+    values = key if value is None else value
+    call = Call(query, key, values, seen, seen is None and not open_view, scale, **more)
+    rows = torch.arange(query.shape[2])
+    view = look(call, rows, block=block)
+    ask = Ask(weights, rows, value is not None, tuple(MEASURES.members[name] for name in names))
+    return BLOCKED.attend(call, view, ask), view, ask
 
 
 @settings(deadline=None, max_examples=60)
@@ -77,15 +103,15 @@ def test_rows_sum_to_one_and_match_the_definition(
 ) -> None:
     query, key, value, weights = tensors(sizes, seed, amplitude)
     length = sizes[3]
-    plan = causal_plan(torch.arange(length), length, dtype=torch.float32, block=block)
     with mock.patch.object(torch, "get_num_threads", return_value=threads):  # rows are cut so that all have some
-        gaze = attend(query, key, value, plans=[plan] * sizes[0], weights=weights, scale=0.3)
+        result, _, _ = attend(query, key, value, weights, block=block)
     received, output = plainly(query, key, value, weights, causal(length), 0.3)
-    torch.testing.assert_close(gaze.received.sum(-1), torch.ones(gaze.received.shape[:-1]), atol=ONE_LAYER, rtol=0)
+    got_received = result.values["received"]
+    torch.testing.assert_close(got_received.sum(-1), torch.ones(got_received.shape[:-1]), atol=ONE_LAYER, rtol=0)
     largest = 0.3 * float(query.norm(dim=-1).max() * key.norm(dim=-1).max())
     limit = softmaxes(largest)
-    torch.testing.assert_close(gaze.received.double(), received, atol=limit, rtol=0)
-    got = gaze.output
+    torch.testing.assert_close(got_received.double(), received, atol=limit, rtol=0)
+    got = result.output
     assert got is not None
     torch.testing.assert_close(got.double(), output, atol=limit * max(1.0, float(value.abs().max())), rtol=0)
 
@@ -101,11 +127,11 @@ def test_any_mask_is_honoured_and_a_row_that_sees_nothing_does_no_harm(
     heads = kv_heads * group if per_head else 1
     seen = torch.rand(batch, heads, length, length, generator=generator) < 0.4
     weights = weights * seen.any(-1).all(1)[:, None]  # no group looks through a blind row
-    gaze = attend(query, key, value, plans=plans_for(seen, block, batch), weights=weights, scale=0.3)
+    result, _, _ = attend(query, key, value, weights, seen=seen, block=block)
     received, output = plainly(query, key, value, weights, seen, 0.3)
-    torch.testing.assert_close(gaze.received.double(), received, atol=ONE_LAYER, rtol=0)
+    torch.testing.assert_close(result.values["received"].double(), received, atol=ONE_LAYER, rtol=0)
     sighted = seen.any(-1).expand(batch, kv_heads * group, length).transpose(1, 2)
-    got = gaze.output
+    got = result.output
     assert got is not None
     assert got.isfinite().all()
     torch.testing.assert_close(
@@ -115,18 +141,40 @@ def test_any_mask_is_honoured_and_a_row_that_sees_nothing_does_no_harm(
 
 @settings(deadline=None, max_examples=40)
 @given(sizes=SIZES, seed=st.integers(0, 99), block=st.integers(1, 17))
-def test_uniform_gaze_is_what_a_query_of_zeros_gives(
+def test_uniform_attention_is_what_a_query_of_zeros_gives(
     sizes: tuple[int, int, int, int, int], seed: int, block: int
 ) -> None:
     batch, _, _, length, _ = sizes
     query, key, _, weights = tensors(sizes, seed, 1.0)
     seen = torch.rand(batch, 1, length, length, generator=torch.Generator().manual_seed(seed)) < 0.5
     weights = weights * seen.any(-1)
-    plans = plans_for(seen, block, batch)
-    gaze = attend(torch.zeros_like(query), key, None, plans=plans, weights=weights, scale=1.0)
-    for prompt, plan in enumerate(plans):
-        found = uniform_gaze(plan, weights[prompt], length)
-        torch.testing.assert_close(found, gaze.received[prompt, :1], atol=SUMMED, rtol=0)
+    names = ("received", "entropy", "distance", "concentration")
+    result, view, ask = attend(torch.zeros_like(query), key, None, weights, seen=seen, block=block, names=names)
+    numbers = view_numbers(view, ask, length)
+    for name in names:
+        limit = (NATS if name == "entropy" else length) * ONE_LAYER
+        got = numbers[f"{name}.uniform"][:, :1]
+        torch.testing.assert_close(got, result.values[name][:, :1].to(got.dtype), atol=limit, rtol=0)
+
+
+@settings(deadline=None, max_examples=40)
+@given(sizes=SIZES, seed=st.integers(0, 99), block=st.integers(1, 17), amplitude=st.sampled_from([0.5, 4.0]))
+def test_every_measure_is_what_its_reference_says_of_the_whole_matrix(
+    sizes: tuple[int, int, int, int, int], seed: int, block: int, amplitude: float
+) -> None:
+    query, key, value, weights = tensors(sizes, seed, amplitude)
+    names = tuple(each.name for each in EVERY)
+    result, view, ask = attend(query, key, value, weights, block=block, names=names)
+    whole = REFERENCE.attend(Call(query, key, value, None, True, 0.3), view, ask)
+    largest = 0.3 * float(query.norm(dim=-1).max() * key.norm(dim=-1).max())
+    for name in names:
+        scale = sizes[3] if name == "distance" else NATS
+        limit = scale * softmaxes(largest)
+        torch.testing.assert_close(result.values[name], whole.values[name], atol=limit, rtol=0)
+    assert result.output is not None
+    assert whole.output is not None
+    limit = softmaxes(largest) * max(1.0, float(value.abs().max()))
+    torch.testing.assert_close(result.output, whole.output, atol=limit, rtol=0)
 
 
 def big(length: int = 700, amplitude: float = 1.0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -134,20 +182,20 @@ def big(length: int = 700, amplitude: float = 1.0) -> tuple[Tensor, Tensor, Tens
 
 
 @pytest.mark.parametrize("amplitude", [1.0, 30.0])
+@pytest.mark.parametrize("names", [("received",), ("received", "entropy")])
 def test_a_crew_of_workers_finds_what_torchs_own_threads_find(
-    amplitude: float, monkeypatch: pytest.MonkeyPatch
+    amplitude: float, names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query, key, value, weights = big(amplitude=amplitude)
-    plans = [causal_plan(torch.arange(700), 700, dtype=torch.float32, block=64)] * 2
-    alone = attend(query, key, value, plans=plans, weights=weights, scale=0.3, entropy=True)
+    alone, _, _ = attend(query, key, value, weights, block=64, names=names)
     monkeypatch.setattr(workers, "SHORT_PASS", 0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    crew = attend(query, key, value, plans=plans, weights=weights, scale=0.3, entropy=True)
-    again = attend(query, key, value, plans=plans, weights=weights, scale=0.3, entropy=True)
-    assert torch.equal(crew.received, again.received)
-    torch.testing.assert_close(alone.received, crew.received, atol=ONE_LAYER, rtol=0)
+    crew, again = (attend(query, key, value, weights, block=64, names=names)[0] for _ in range(2))
+    for name in names:
+        assert torch.equal(crew.values[name], again.values[name])
+        limit = NATS * ONE_LAYER if name == "entropy" else ONE_LAYER
+        torch.testing.assert_close(alone.values[name], crew.values[name], atol=limit, rtol=0)
     torch.testing.assert_close(alone.output, crew.output, atol=NATS * ONE_LAYER, rtol=0)
-    torch.testing.assert_close(alone.entropy, crew.entropy, atol=NATS * ONE_LAYER, rtol=0)
 
 
 def test_a_worker_that_fails_is_heard_of_and_threads_are_as_before() -> None:
@@ -163,28 +211,43 @@ def test_a_worker_that_fails_is_heard_of_and_threads_are_as_before() -> None:
 
 def test_plain_python_and_compiled_loops_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     query, key, value, weights = big(90)
-    plans = [causal_plan(torch.arange(90), 90, dtype=torch.float32, block=32)] * 2
-    options: dict[str, Any] = {"plans": plans, "weights": weights, "scale": 0.3, "entropy": True}
-    options |= {"softcap": 5.0, "sinks": torch.linspace(-1, 1, 6)}
-    fast = attend(query, key, value, **options)
-    monkeypatch.setattr("attnscope.attention.kernel.compiled", lambda: walk.walk)
-    slow = attend(query, key, value, **options)
-    torch.testing.assert_close(fast.received, slow.received)
+    more: dict[str, Any] = {"softcap": 5.0, "sinks": torch.linspace(-1, 1, 6)}
+    assert blocks.compiled()[1] is None, "TorchScript refuses the loop"
+    fast, _, _ = attend(query, key, value, weights, block=32, **more)
+    monkeypatch.setattr(blocks, "compiled", lambda: (blocks.run_tasks, "not tried"))
+    slow, _, _ = attend(query, key, value, weights, block=32, **more)
+    torch.testing.assert_close(fast.values["received"], slow.values["received"])
     torch.testing.assert_close(fast.output, slow.output)
-    torch.testing.assert_close(fast.entropy, slow.entropy)
-    assert not isinstance(walk.compiled(), type(walk.walk))
+
+
+def test_a_loop_that_can_not_be_compiled_is_reported_and_runs_as_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_function: object) -> None:
+        raise RuntimeError("no TorchScript here")
+
+    blocks.compiled.cache_clear()
+    monkeypatch.setattr(torch.jit, "script", refuse)
+    try:
+        loop, reason = blocks.compiled()
+        assert loop is blocks.run_tasks
+        assert reason == "RuntimeError: no TorchScript here"
+    finally:
+        blocks.compiled.cache_clear()
 
 
 def test_known_answers_uniform_and_one_key() -> None:
-    plan = open_plan(torch.arange(6), 6, block=4)
     weights = torch.full((1, 1, 6), 1 / 6)
-    flat = attend(
-        torch.zeros(1, 1, 6, 4), torch.randn(1, 1, 6, 4), None, plans=[plan], weights=weights, scale=1.0, entropy=True
-    )
-    torch.testing.assert_close(flat.received, torch.full((1, 1, 1, 6), 1 / 6))
-    torch.testing.assert_close(flat.entropy, torch.full((1, 1, 1), 6.0).log())
+    names = ("received", "entropy", "top1", "distance", "concentration")
+    query, key = torch.zeros(1, 1, 6, 4), torch.randn(1, 1, 6, 4)
+    flat = attend(query, key, None, weights, scale=1.0, names=names, open_view=True, block=4)[0].values
+    torch.testing.assert_close(flat["received"], torch.full((1, 1, 1, 6), 1 / 6))
+    torch.testing.assert_close(flat["entropy"], torch.full((1, 1, 1), 6.0).log())
+    torch.testing.assert_close(flat["concentration"], torch.full((1, 1, 1), 1 / 6))
+    torch.testing.assert_close(flat["distance"], torch.full((1, 1, 1), 70 / 36))  # of all |q - k| among 6
     key = torch.zeros(1, 1, 6, 4)
     key[0, 0, 2, 0] = 1000.0
-    sharp = attend(torch.ones(1, 1, 6, 4), key, None, plans=[plan], weights=weights, scale=1.0, entropy=True)
-    torch.testing.assert_close(sharp.received[0, 0, 0], torch.eye(6)[2])
-    torch.testing.assert_close(sharp.entropy, torch.zeros(1, 1, 1))
+    sharp = attend(torch.ones(1, 1, 6, 4), key, None, weights, scale=1.0, names=names, open_view=True)[0].values
+    torch.testing.assert_close(sharp["received"][0, 0, 0], torch.eye(6)[2])
+    torch.testing.assert_close(sharp["top1"][0, 0, 0], torch.eye(6)[2])
+    torch.testing.assert_close(sharp["entropy"], torch.zeros(1, 1, 1))
+    torch.testing.assert_close(sharp["concentration"], torch.ones(1, 1, 1))
+    torch.testing.assert_close(sharp["distance"], torch.full((1, 1, 1), (2 + 1 + 0 + 1 + 2 + 3) / 6))

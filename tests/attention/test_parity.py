@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from attnscope.attention.eager import find_modules
-from attnscope.attention.forward import measure_forward, real_rows
+from attnscope.attention.forward import real_rows
 from attnscope.attention.groups import row_weights
 from attnscope.models.verified import BY_EAGER, BY_INTERFACE
 from tests.attention import architectures, reference
+from tests.attention.reading import modules, read, received
 from tests.tolerances import LOGITS, NATS, SHALLOW, SUMMED
 
 LENGTH, PADS = 20, 6
@@ -37,39 +37,41 @@ def test_received_entropy_and_outputs_equal_eager_attention(name: str, padding: 
     weights = row_weights(["last", "all", "some"], real, some)
     found = None
     if name in architectures.ONE_LAYER_AT_A_TIME:
-        found = find_modules(model, {"input_ids": inputs["input_ids"][:1, :4]})
+        found = modules(model, {"input_ids": inputs["input_ids"][:1, :4]})
     expected = reference.eager(model, inputs)
 
     has_logits = hasattr(expected, "logits")
-    whole = measure_forward(model, inputs, weights, LAYERS, entropy=True, logits=has_logits, block=7, eager=found)
-    few = measure_forward(model, inputs, weights[:, :1], LAYERS, eager=found)
+    both = ("received", "entropy")
+    whole = read(model, inputs, weights, LAYERS, measures=both, logits=has_logits, block=7, eager=found)
+    few = read(model, inputs, weights[:, :1], LAYERS, eager=found)
 
     assert {whole.calls[layer] for layer in LAYERS} == {1}
     for layer in LAYERS:
         attention = expected.attentions[layer]
         want = reference.received(attention, weights)
-        assert (whole.received[layer] - want).abs().max() <= SHALLOW
-        assert (few.received[layer] - want[:, :, :1]).abs().max() <= SHALLOW
+        assert (received(whole)[layer] - want).abs().max() <= SHALLOW
+        assert (received(few)[layer] - want[:, :, :1]).abs().max() <= SHALLOW
         nats = torch.einsum("bmq,bhq->bhm", weights, reference.row_entropy(attention))
-        assert (whole.entropy[layer] - nats).abs().max() <= NATS * SHALLOW
+        assert (whole.layers[layer].values["entropy"] - nats).abs().max() <= NATS * SHALLOW
     if has_logits:
         scale = expected.logits[real].abs().max()
+        assert whole.logits is not None
         assert (whole.logits - expected.logits)[real].abs().max() <= LOGITS * max(1.0, float(scale))
 
 
 @pytest.mark.parametrize("name", architectures.EVERY)
-def test_uniform_gaze_is_spread_over_the_keys_each_query_sees(name: str) -> None:
+def test_uniform_attention_is_spread_over_the_keys_each_query_sees(name: str) -> None:
     model, inputs = architectures.tiny(name), batch("left")
     weights = row_weights(["last", "all"], real_rows(inputs))
-    found = find_modules(model, {"input_ids": inputs["input_ids"][:1, :4]})
+    found = modules(model, {"input_ids": inputs["input_ids"][:1, :4]})
     expected = reference.eager(model, inputs)
     eager = found if name in architectures.ONE_LAYER_AT_A_TIME else None
-    measured = measure_forward(model, inputs, weights, LAYERS, eager=eager)
+    measured = read(model, inputs, weights, LAYERS, eager=eager)
     for layer in LAYERS:
         seen = (expected.attentions[layer] > 0).any(1, keepdim=True).float()
         seen = seen * real_rows(inputs)[:, None, None, :]
         want = reference.received(seen / seen.sum(-1, keepdim=True).clamp(min=1), weights)
-        torch.testing.assert_close(measured.uniform[layer][:, :1], want, atol=SUMMED, rtol=0)
+        torch.testing.assert_close(measured.layers[layer].view["received.uniform"][:, :1], want, atol=SUMMED, rtol=0)
 
 
 def test_the_list_of_verified_architectures_is_what_these_tests_verify() -> None:
@@ -90,19 +92,19 @@ def test_with_a_prefix_cache_queries_are_the_new_tokens_and_keys_are_all(name: s
         cache = model(input_ids=ids[:, :prefix], use_cache=True).past_key_values
     mask = torch.ones(3, LENGTH, dtype=torch.long)
     inputs = {"input_ids": ids[:, prefix:], "past_key_values": cache, "attention_mask": mask, "use_cache": True}
-    measured = measure_forward(model, inputs, weights, LAYERS, block=7)
+    measured = read(model, inputs, weights, LAYERS, block=7)
     expected = reference.eager(model, {"input_ids": ids})
     for layer in LAYERS:
         want = reference.received(expected.attentions[layer][:, :, prefix:], weights)
-        got = measured.received[layer]
+        got = received(measured)[layer]
         assert (got - want[..., -got.shape[-1] :]).abs().max() <= SHALLOW
 
 
 def test_sinks_leave_a_share_that_no_key_receives() -> None:
     model, inputs = architectures.tiny("gpt-oss, sinks and window"), batch("none")
     weights = row_weights(["all"], real_rows(inputs))
-    measured = measure_forward(model, inputs, weights, LAYERS)
-    sums = torch.stack([measured.received[layer].sum(-1) for layer in LAYERS])
+    measured = read(model, inputs, weights, LAYERS)
+    sums = torch.stack([received(measured)[layer].sum(-1) for layer in LAYERS])
     assert float(sums.max()) < 1
     assert float(sums.min()) > 0
 
@@ -114,10 +116,10 @@ def test_sums_are_made_in_full_precision_whatever_the_models_dtype(dtype: torch.
     model = cls(config).to(dtype)
     inputs = batch("none")
     weights = row_weights(["last", "all"], real_rows(inputs))
-    measured = measure_forward(model, inputs, weights, LAYERS)
+    measured = read(model, inputs, weights, LAYERS)
     for layer in LAYERS:
-        assert measured.received[layer].dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
-        torch.testing.assert_close(measured.received[layer].sum(-1).float(), torch.ones(3, 4, 2), atol=SHALLOW, rtol=0)
+        assert received(measured)[layer].dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+        torch.testing.assert_close(received(measured)[layer].sum(-1).float(), torch.ones(3, 4, 2), atol=SHALLOW, rtol=0)
 
 
 SOURCES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -178,8 +180,8 @@ def test_the_attention_shapes_of_the_published_figures_equal_eager_attention(nam
     ids = torch.randint(0, 512, (1, 300), generator=torch.Generator().manual_seed(2))
     inputs = {"input_ids": ids}
     weights = row_weights(["last", "all"], real_rows(inputs))
-    measured = measure_forward(model, inputs, weights, range(2))
+    measured = read(model, inputs, weights, range(2))
     expected = reference.eager(model, inputs)
     for layer in range(2):
         want = reference.received(expected.attentions[layer], weights)
-        assert (measured.received[layer] - want).abs().max() <= SHALLOW
+        assert (received(measured)[layer] - want).abs().max() <= SHALLOW

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnscope.attention.meter import Meter
-from attnscope.measures.patterns import MOST, NEAR, PATTERNS, pattern_pairs
+from attnscope.attention.meter import Meter, Request
+from attnscope.measures import MEASURES
+from attnscope.measures.patterns import MOST, NEAR, PATTERNS
+from attnscope.measures.received import RECEIVED
 from tests.attention import architectures, reference
 from tests.tolerances import SHALLOW, SUMMED
 
@@ -45,43 +45,50 @@ def masks(ids: list[int]) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=60))
 def test_the_pairs_are_those_of_the_definitions(ids: list[int]) -> None:
-    queries, keys, patterns = pattern_pairs(ids)
-    made = np.zeros((len(PATTERNS), len(ids), len(ids)))
-    made[patterns, queries, keys] += 1
-    assert (made == masks(ids)).all()
-    assert all(one <= two for one, two in pairwise(queries.tolist()))
+    by_hand = masks(ids)
+    for place, name in enumerate(PATTERNS):
+        pairs = MEASURES.members[name].pairs
+        assert pairs is not None
+        flags = np.zeros((len(ids), len(ids)))
+        flags[pairs(ids)] += 1
+        assert (flags == by_hand[place]).all()
+
+
+def meter_on(name: str) -> Meter:
+    return Meter(architectures.tiny(name), name, 3, {}, lambda count: LONG[: min(count, 40)])
+
+
+REQUEST = Request(["all", "last"], [0, 1, 2], (RECEIVED, *(MEASURES.members[name] for name in PATTERNS)))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_pattern_receives_what_eager_attention_gives_its_keys(name: str) -> None:
-    model = architectures.tiny(name)
-    meter = Meter(model, name, 3, {})
-    parity = meter.proven(LONG[:12])
+    meter = meter_on(name)
     prompts = [LONG, LONG[5:30], [7]]
-    found = meter.read(prompts, ["all", "last"], [0, 1, 2], parity=parity, patterns=True)
-    for ids, one in zip(prompts, found, strict=True):
-        assert one.patterns is not None
+    for ids, numbers in zip(prompts, meter.read(prompts, REQUEST), strict=True):
         wanted = torch.from_numpy(masks(ids))
-        attentions = reference.eager(model, {"input_ids": torch.tensor([ids])}).attentions
+        attentions = reference.eager(meter.model, {"input_ids": torch.tensor([ids])}).attentions
         for layer, attention in enumerate(attentions):
             sums = torch.einsum("hqk,pqk->hpq", attention[0].double(), wanted)
-            want = torch.stack([sums.mean(-1), sums[..., -1]], -1).float()
-            torch.testing.assert_close(torch.from_numpy(one.patterns[layer, ..., 0]), want, atol=SHALLOW, rtol=0)
+            for place, pattern in enumerate(PATTERNS):
+                want = torch.stack([sums[:, place].mean(-1), sums[:, place, -1]], -1).float()
+                got = torch.from_numpy(numbers.arrays[pattern][layer])
+                torch.testing.assert_close(got, want, atol=SHALLOW, rtol=0)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_a_uniform_gaze_gives_counts_visible_keys_only(name: str) -> None:
-    model = architectures.tiny(name)
-    meter = Meter(model, name, 3, {})
-    found = meter.read([LONG], ["all"], [0, 1, 2], parity=meter.proven(LONG[:12]), patterns=True)[0]
-    attentions = reference.eager(model, {"input_ids": torch.tensor([LONG])}).attentions
+def test_what_uniform_attention_gives_counts_visible_keys_only(name: str) -> None:
+    meter = meter_on(name)
+    arrays = meter.read([LONG], REQUEST)[0].arrays
+    attentions = reference.eager(meter.model, {"input_ids": torch.tensor([LONG])}).attentions
     wanted = torch.from_numpy(masks(LONG))
     for layer, attention in enumerate(attentions):
         visible = (attention[0] > 0).double()  # random weights leave nothing visible at zero
         hits = torch.einsum("hqk,pqk->hpq", visible, wanted)
         expected = (hits / visible.sum(-1)[:, None]).mean(-1)
         having = (hits > 0).double().mean(-1)
-        assert found.patterns is not None
-        numbers = torch.from_numpy(found.patterns[layer, :, :, 0]).double()
-        torch.testing.assert_close(numbers[..., 1], expected, atol=SUMMED, rtol=0)
-        torch.testing.assert_close(numbers[..., 2], having, atol=SUMMED, rtol=0)
+        view = arrays["view"][layer]
+        for place, pattern in enumerate(PATTERNS):
+            for ending, want in ((".uniform", expected), (".defined", having)):
+                got = torch.from_numpy(arrays[f"{pattern}{ending}"][view, :, 0]).double()
+                torch.testing.assert_close(got.expand(want.shape[0]), want[:, place], atol=SUMMED, rtol=0)

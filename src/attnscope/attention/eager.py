@@ -2,7 +2,7 @@
 
 Some architectures (Falcon, BLOOM, MPT, GPT-J, GPT-Neo, ...) make their attention weights themselves. A small forward
 with `output_attentions=True` shows which module made each layer's weights: the one that returned that very tensor.
-From then on each of these modules is asked for its weights as it runs, and they are reduced and let go before the
+From then on each of these modules is asked for its weights as it runs, and they are handed over and let go before the
 next layer starts, so there is never more than one layer's matrix.
 """
 
@@ -12,17 +12,14 @@ import inspect
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from attnscope.attention.call import MatrixCall
 from attnscope.attention.interface import hooks_kept, implementation
-from attnscope.attention.patterns import Pairs
-from attnscope.attention.recorder import EnoughError, Recorder
-from attnscope.attention.walk import pair_sums
-from attnscope.measures.patterns import PATTERNS
 
 
 @dataclass(frozen=True)
@@ -57,20 +54,33 @@ def find_modules(model: PreTrainedModel, inputs: dict[str, Any]) -> EagerModules
     return {layer: returned[id(each)][0][0] for layer, each in enumerate(weights) if id(each) in returned}
 
 
+class MatrixListener(Protocol):
+    """Is handed the attention weights of each layer."""
+
+    layers: frozenset[int]
+
+    @property
+    def real(self) -> Tensor | None:
+        """(B, keys): False at pads; None if there are none."""
+
+    def attention(self, layer: int, call: MatrixCall) -> Tensor | None:
+        """Reads a layer's weights; the model has computed its output already."""
+
+
 @contextmanager
-def recorded_eagerly(model: PreTrainedModel, recorder: Recorder, modules: EagerModules) -> Iterator[None]:
-    """Inside, each wanted layer's weights are reduced into `recorder` as soon as they are made."""
+def opened_eagerly(model: PreTrainedModel, listener: MatrixListener, modules: EagerModules) -> Iterator[None]:
+    """Inside, each wanted layer's weights go to the listener as soon as they are made."""
     layers_of: dict[int, list[int]] = {}
-    for layer, found in modules.items():  # some models run one module as every layer, in turn
-        layers_of.setdefault(id(found.module), []).append(layer)
+    for layer, eager in modules.items():  # some models run one module as every layer, in turn
+        layers_of.setdefault(id(eager.module), []).append(layer)
     with ExitStack() as stack:
         for layers in layers_of.values():
-            if not recorder.layers & set(layers):
+            if not listener.layers & set(layers):
                 continue
-            found = modules[layers[0]]
-            asks = found.module.register_forward_pre_hook(_ask_for_weights, with_kwargs=True)
+            eager = modules[layers[0]]
+            asks = eager.module.register_forward_pre_hook(_ask_for_weights, with_kwargs=True)
             stack.callback(asks.remove)
-            takes = found.module.register_forward_hook(_Taker(model, recorder, layers, found.place))
+            takes = eager.module.register_forward_hook(_Taker(model, listener, layers, eager.place))
             stack.callback(takes.remove)
         stack.enter_context(implementation(model, "eager"))
         yield
@@ -88,55 +98,24 @@ def _ask_for_weights(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> tu
 
 
 class _Taker:
-    """A hook that reduces a module's weights and lets them go. `layers`: those the module makes, in turn."""
+    """A hook that hands a module's weights over and lets them go. `layers`: those the module makes, in turn."""
 
-    def __init__(self, model: PreTrainedModel, recorder: Recorder, layers: list[int], place: int) -> None:
-        self.model, self.recorder, self.place = model, recorder, place
-        self.turns = iter(layers)
+    def __init__(self, model: PreTrainedModel, listener: MatrixListener, layers: list[int], place: int) -> None:
+        self.model, self.listener, self.place = model, listener, place
+        self.layers, self.turn = layers, 0
 
     def __call__(self, _module: nn.Module, _args: Any, output: tuple[Any, ...]) -> tuple[Any, ...]:
-        layer = next(self.turns, None)
-        if layer is not None:
-            self.recorder.calls[layer] += 1
-            if layer in self.recorder.layers:
-                self._reduce(layer, output[self.place])
+        layer = self.layers[self.turn % len(self.layers)]
+        self.turn += 1
+        if layer in self.listener.layers:
+            with torch.no_grad():
+                self.listener.attention(layer, self._call(layer, output[self.place].detach()))
         return (*output[: self.place], None, *output[self.place + 1 :])
 
-    def _reduce(self, layer: int, made: Tensor) -> None:
-        recorder = self.recorder
-        weights = made.to(torch.promote_types(made.dtype, torch.float32))  # (B, H, Sq, Sk)
-        shares = recorder.weights.to(weights.device, weights.dtype)  # (B, m, Sq)
-        if weights.shape[2] != shares.shape[2] or weights.shape[3] < shares.shape[2]:
+    def _call(self, layer: int, weights: Tensor) -> MatrixCall:
+        if weights.shape[3] < weights.shape[2]:
             raise NotImplementedError(f"{type(self.model).__name__} attends to a grid of its own, not to the tokens")
-        recorder.masks[layer] = "eager"
-        recorder.received[layer] = shares[:, None] @ weights
-        visible = _visible(weights, shares, _window(self.model, layer), recorder.real)
-        seen = visible.to(shares.dtype)
-        recorder.uniform[layer] = (shares[:, None] / visible.sum(-1).clamp(min=1)[:, :, None]) @ seen
-        recorder.seen[layer] = shares[:, None] @ seen
-        if recorder.entropy:
-            share = weights / weights.sum(-1, keepdim=True).clamp(min=1e-30)
-            entropy = -torch.xlogy(share, share).sum(-1)  # (B, H, Sq)
-            recorder.entropies[layer] = entropy @ shares.transpose(1, 2)
-        if recorder.pairs is not None:
-            recorder.patterns[layer] = _patterns(weights, visible, shares, recorder.pairs)
-        if recorder.stop and layer == max(recorder.layers):
-            raise EnoughError
-
-
-def _patterns(weights: Tensor, visible: Tensor, shares: Tensor, pairs: list[Pairs]) -> Tensor:
-    """As the recorder keeps them."""
-    batch, heads = weights.shape[:2]
-    found = weights.new_zeros(batch, heads, len(PATTERNS), shares.shape[1], 3)
-    seen = visible.to(weights.dtype).expand(batch, -1, -1, -1)  # (B, heads or 1, rows, keys)
-    for prompt, each in enumerate(pairs):
-        held = each.to(weights.device)
-        given, share = (held.queries, held.keys, held.patterns), shares[prompt].t()
-        found[prompt, ..., 0] = pair_sums(weights[prompt], given, len(PATTERNS), 0, 0) @ share
-        sums = pair_sums(seen[prompt], given, len(PATTERNS), 0, 0)
-        found[prompt, ..., 1] = (sums / seen[prompt].sum(-1).clamp(min=1)[:, None]) @ share
-        found[prompt, ..., 2] = (sums > 0).to(share.dtype) @ share
-    return found
+        return MatrixCall(weights, _visible(weights, _window(self.model, layer), self.listener.real))
 
 
 def _window(model: PreTrainedModel, layer: int) -> int | None:
@@ -146,15 +125,17 @@ def _window(model: PreTrainedModel, layer: int) -> int | None:
     return config.window_size if kinds and kinds[layer] == "local" else None
 
 
-def _visible(weights: Tensor, shares: Tensor, window: int | None, real: Tensor | None) -> Tensor:
+def _visible(weights: Tensor, window: int | None, real: Tensor | None) -> Tensor:
     """(B or 1, 1, rows, keys): which keys each row sees.
 
-    The weights don't tell which keys are visible: one of zero may be a key that is seen but scored very low.
+    The weights don't show which keys are visible: one of zero may be a key that is seen but scored very low.
     """
     rows, keys = weights.shape[2:]
     back = torch.arange(keys - rows, keys, device=weights.device)[:, None] - torch.arange(keys, device=weights.device)
-    ahead = (shares.sum(1)[:, None, :, None] * weights).amax((0, 1))[back < 0]  # of rows that are not pads
-    causal = not bool(ahead.any())
+    counted = weights
+    if real is not None:  # the rows of pads say nothing
+        counted = weights.masked_fill(~real.to(weights.device)[:, None, -rows:, None], 0)
+    causal = not bool(counted.amax((0, 1))[back < 0].any())
     seen = (back >= 0) if causal else torch.ones_like(back, dtype=torch.bool)  # (rows, keys)
     if window is not None:
         seen &= back < window

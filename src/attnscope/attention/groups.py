@@ -1,4 +1,4 @@
-"""Query groups as row weights: whose gaze is averaged, and how much each row counts.
+"""Query groups as row weights: whose attention is averaged, and how much each row counts.
 
 Every group's weights sum to one over a prompt's rows; pads have none.
 """
@@ -49,7 +49,7 @@ def row_weights(queries: Sequence[str], real: Tensor, own: Sequence[Mapping[str,
                 rows = places
             else:
                 rows = _own_rows(name, {} if own is None else own[prompt], places)
-            weights[prompt, group, rows] = 1.0 / len(rows)
+            weights[prompt, group, rows] = 1.0 / max(1, len(rows))
     return weights.to(real.device)
 
 

@@ -1,30 +1,82 @@
-"""The door into a model: transformers' attention interface, opened for one forward and closed again.
+"""The door into a model: transformers' attention interface, opened for a model and closed again.
 
-A model that follows the interface asks a table for its attention function by the name in its config. For the length of
-a forward that name is `sdpa`, and the table's `sdpa` is our function, which hands each call to the recorder. A name of
-our own would do for most models, but some ask for the name itself before they decide what goes into the mask (sparse
-attention does), and under an unknown one they leave it out without a word.
+A model that follows the interface asks a table for its attention function by the name in its config. While a door is
+open that name is `sdpa`, and the table's `sdpa` is our function, which hands the calls of opened models to their
+listeners and every other call to the function that was there before. A name of our own would do for most models, but
+some ask for the name itself before they decide what goes into the mask (sparse attention does), and under an unknown
+one they leave it out without a word.
+
+Doors belong to models, not to threads: whoever runs an opened model is listened to, and two models never see each
+other's calls.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Any
+from dataclasses import replace
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, PreTrainedModel
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from attnscope.attention.recorder import Call, Recorder, plain_output
+from attnscope.attention.call import Call
+from attnscope.attention.recorder import Own, plain_output
+from attnscope.attention.rotary import fresh_rotary, length_matters
 
 NAME = "sdpa"
 
-_recorder: ContextVar[Recorder | None] = ContextVar("attnscope_recorder", default=None)
-_one_at_a_time = threading.RLock()  # configs, the table and torch's thread count belong to the whole process
+
+class Listener(Protocol):
+    """Is handed an opened model's attention calls."""
+
+    exclusive: bool
+    """Whether listeners that were there before don't hear these calls."""
+
+    def attention(self, layer: int, call: Call, own: Own | None) -> Tensor | None:
+        """The output (B, Sq, H, Dv) the model goes on with; None to leave it to others."""
+
+
+class _Doors:
+    """Which models are open. The table and the list belong to the whole process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.listeners: dict[int, list[Listener]] = {}
+        self.before: Callable[..., Any] | None = None
+
+    def open(self, modules: list[nn.Module], listener: Listener) -> None:
+        with self.lock:
+            table = AttentionInterface._global_mapping
+            if self.before is None:
+                self.before = table[NAME]
+                # a compiled model leaves its graph for each call; importing the compiler takes seconds, so not without need
+                table[NAME] = torch.compiler.disable(_attention) if "torch._dynamo" in sys.modules else _attention
+            for module in modules:
+                self.listeners[id(module)] = [*self.listeners.get(id(module), []), listener]
+
+    def close(self, modules: list[nn.Module], listener: Listener) -> None:
+        with self.lock:
+            for module in modules:
+                left = [each for each in self.listeners.get(id(module), []) if each is not listener]
+                if left:
+                    self.listeners[id(module)] = left
+                else:
+                    self.listeners.pop(id(module), None)
+            if not self.listeners and self.before is not None:
+                AttentionInterface._global_mapping[NAME] = self.before
+                self.before = None
+
+    def of(self, module: nn.Module) -> list[Listener]:
+        heard = self.listeners.get(id(module), [])
+        alone = [place for place, each in enumerate(heard) if each.exclusive]
+        return heard[alone[-1] :] if alone else heard
+
+
+_doors = _Doors()
 
 
 def _attention(
@@ -39,75 +91,117 @@ def _attention(
     s_aux: Tensor | None = None,
     position_bias: Tensor | None = None,
     sliding_window: int | None = None,
+    dropout: float = 0.0,
     **rest: Any,
 ) -> tuple[Tensor, None]:
-    recorder = _recorder.get()
-    layer = getattr(module, "layer_idx", None)
-    if recorder is None and softcap is None and s_aux is None:  # another thread's model
+    listeners = _doors.of(module)
+    before, layer = _doors.before, getattr(module, "layer_idx", None)
+
+    def original() -> Tensor:
+        assert before is not None  # noqa: S101  (the door is open)
         more = {"is_causal": is_causal, "position_bias": position_bias, "sliding_window": sliding_window, **rest}
-        return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **more)
-    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-    queries, keys = query.shape[2], key.shape[2]
-    causal = bool(causal) and attention_mask is None and queries > 1
-    if causal and keys > queries:  # an empty static cache: the keys beyond are not written yet
-        key, value = key[:, :, :queries], value[:, :, :queries]
-    call = Call(
-        query=query,
-        key=key,
-        value=value,
-        mask=attention_mask,
-        causal=causal,
-        scale=query.shape[-1] ** -0.5 if scaling is None else float(scaling),
+        output: Tensor = before(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **more
+        )[0]
+        return output
+
+    if not listeners and softcap is None and s_aux is None:  # a model that nobody listens to
+        return original(), None
+    call = _call(module, query, key, value, attention_mask, scaling, is_causal)
+    gradients = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
+    call = replace(
+        call,
         softcap=softcap,
         sinks=s_aux,
         bias=position_bias,
         window=sliding_window,
+        own_output=gradients or (dropout > 0 and module.training),
     )
-    if recorder is None or layer is None:  # no layer: a vision or audio tower beside the text model
-        return plain_output(call), None
-    return recorder.attention(layer, call), None
+    own: Own | None = original if call.native else None
+    if own is None and gradients:
+        own = lambda: _present(plain_output(call))  # noqa: E731
+    if not listeners or layer is None:  # no layer: a vision or audio tower beside the text model
+        return _present(plain_output(call, own=own)), None
+    output = None
+    for listener in listeners:
+        heard = listener.attention(layer, call, own)
+        output = heard if output is None else output
+    return _present(plain_output(call, own=own) if output is None else output), None
+
+
+def _present(output: Tensor | None) -> Tensor:
+    assert output is not None  # noqa: S101  (a call with queries and keys has an output)
+    return output
+
+
+def _call(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    scaling: float | None,
+    is_causal: bool | None,
+) -> Call:
+    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    queries, keys = query.shape[2], key.shape[2]
+    causal = bool(causal) and mask is None and queries > 1
+    if causal and keys > queries:  # an empty static cache: the keys beyond are not written yet
+        key, value = key[:, :, :queries], value[:, :, :queries]
+    scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
+    return Call(query=query, key=key, value=value, mask=mask, causal=causal, scale=scale)
 
 
 @contextmanager
-def opened(model: PreTrainedModel, recorder: Recorder) -> Iterator[None]:
-    """Inside, the model's attention goes through `recorder`; after, all is as it was, whatever happened."""
+def opened(model: nn.Module, listener: Listener) -> Iterator[None]:
+    """Inside, the model's attention calls go to the listener; after, all is as it was, whatever happened."""
+    modules = list(model.modules())
     with implementation(model, NAME):
-        table = AttentionInterface._global_mapping
-        before = table[NAME]
-        token = _recorder.set(recorder)
-        table[NAME] = _attention
+        _doors.open(modules, listener)
         try:
             yield
         finally:
-            table[NAME] = before
-            _recorder.reset(token)
+            _doors.close(modules, listener)
 
 
 @contextmanager
-def implementation(model: PreTrainedModel, name: str) -> Iterator[None]:
-    """Inside, every config of the model names this attention implementation, and the model doesn't train."""
-    with _one_at_a_time:
-        configs = {id(config): config for config in _configs(model)}
+def implementation(model: nn.Module, name: str) -> Iterator[None]:
+    """Inside, every config of the model names this attention implementation."""
+    configs = {id(config): config for config in _configs(model)}
+    with _doors.lock:
         before = {key: config._attn_implementation_internal for key, config in configs.items()}
+        for config in configs.values():
+            config._attn_implementation_internal = name
+    try:
+        yield
+    finally:
+        with _doors.lock:
+            for key, config in configs.items():
+                config._attn_implementation_internal = before[key]
+
+
+_one_reading = threading.RLock()  # training modes, rotary buffers and torch's thread count are changed and put back
+
+
+@contextmanager
+def quiet(model: PreTrainedModel) -> Iterator[None]:
+    """Inside, the model doesn't train, computes no gradients, and its rotary positions are as freshly loaded."""
+    with _one_reading:
         modes = [module for module in model.modules() if module.training]
         device = next(model.parameters()).device.type
         try:
-            for config in configs.values():
-                config._attn_implementation_internal = name
             for module in modes:
                 module.training = False
             inference = torch.inference_mode(not length_matters(model.config))
-            with inference, torch.no_grad(), torch.autocast(device, enabled=False):
+            with inference, torch.no_grad(), torch.autocast(device, enabled=False), fresh_rotary(model):
                 yield
         finally:
-            for key, config in configs.items():
-                config._attn_implementation_internal = before[key]
             for module in modes:
                 module.training = True
 
 
 @contextmanager
-def hooks_kept(model: PreTrainedModel) -> Iterator[None]:
+def hooks_kept(model: nn.Module) -> Iterator[None]:
     """Take off the hooks that transformers leaves on a model once it was asked for its attention weights."""
     before = {id(module): set(module._forward_hooks) for module in model.modules()}
     flag = "_output_capturing_hooks_installed"
@@ -122,13 +216,7 @@ def hooks_kept(model: PreTrainedModel) -> Iterator[None]:
                 delattr(module, flag)
 
 
-def length_matters(config: Any) -> bool:
-    """Whether rotary positions depend on how long the input is; such a model then rewrites its own buffers."""
-    told = str(getattr(config.get_text_config(), "rope_parameters", None) or "")
-    return "longrope" in told or "dynamic" in told
-
-
-def _configs(model: PreTrainedModel) -> Iterator[Any]:
+def _configs(model: nn.Module) -> Iterator[Any]:
     for module in model.modules():
         config = getattr(module, "config", None)
         if hasattr(config, "_attn_implementation_internal"):

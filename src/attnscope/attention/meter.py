@@ -1,14 +1,14 @@
-"""The meter: token ids in, what every key received out, on a model that has first been shown to be read exactly.
+"""The meter: token ids in, numbers out, on a model that has first been shown to be read exactly.
 
-Before its first reading a meter runs a short prompt both ways, its own and transformers' eager attention, and compares
-them. What doesn't agree is refused; a model outside the attention interface is read through its own eager attention,
-one layer at a time; a model with neither is refused by name.
+Before a reading takes a path for the first time, the meter reads a probe along the same path and compares it with the
+model's own eager attention. What doesn't agree is refused; a model outside the attention interface is read through its
+own eager attention, one layer at a time; a model with neither is refused by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,164 +17,288 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from attnscope.attention.forward import Measurement, input_device, measure_forward
+from attnscope.attention.forward import Forward, input_device, may_stop, measure_forward
 from attnscope.attention.groups import Rows, row_weights
-from attnscope.attention.interface import length_matters
-from attnscope.attention.parity import Parity, prove
-from attnscope.attention.patterns import pairs_of
+from attnscope.attention.proof import Path, Probe, Proof, padded, paths_of, prove
+from attnscope.attention.recorder import Wanted
+from attnscope.attention.rotary import length_matters
+from attnscope.attention.seam import Edits, NoEdits
 from attnscope.errors import AttnscopeError, NoRoomError
+from attnscope.measures import Measure
+from attnscope.measures.received import RECEIVED
+from attnscope.models.memory import free_memory
+from attnscope.records import SEEN, VIEW
+
+SHORT = 64  # tokens of a probe, unless a window is to bind
+BEYOND = 64  # tokens of a probe beyond the window
 
 
 @dataclass(frozen=True)
-class Found:
-    """One prompt's numbers. `m` is the number of query groups."""
+class Request:
+    """What is read of each prompt of a batch."""
 
-    received: NDArray[np.float32]  # (layers, heads, m, keys)
-    uniform: NDArray[np.float32]  # (layers, heads or 1, m, keys): of a gaze at all visible keys alike
-    seen: NDArray[np.float32]  # the same shape: the share of each group's queries that see the key
-    entropy: NDArray[np.float32] | None  # (layers, heads, m), nats
-    masks: dict[int, str]
-    patterns: NDArray[np.float32] | None = None  # (layers, heads, patterns, m, 3), see Recorder
+    queries: Sequence[str]
+    layers: Sequence[int]
+    measures: tuple[Measure, ...] = (RECEIVED,)
+    edits: Edits = field(default_factory=NoEdits)
+    allow_unproven: bool = False
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What is read of a batch."""
+class Numbers:
+    """One prompt's numbers, as a record has them, and what they went through."""
 
-    queries: list[str]
-    layers: list[int]
-    entropy: bool = False
-    patterns: bool = False
+    arrays: dict[str, NDArray[Any]]
+    paths: frozenset[Path]
+    proof: Proof
+    unproven: list[str]
+    """Layers on paths that could not be proven; only where that was allowed."""
 
 
 class Meter:
-    """Reads one model. `unreadable`: layers without softmax attention, with the reason."""
+    """Reads one model.
 
-    def __init__(self, model: PreTrainedModel, name: str, layers: int, unreadable: Mapping[int, str]) -> None:
+    unreadable: layers without softmax attention, with the reason. probe: a plain text's first so many token ids.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        name: str,
+        layers: int,
+        unreadable: Mapping[int, str],
+        probe: Callable[[int], list[int]],
+    ) -> None:
         self.model = model
         self.name = name
         self.layers = layers
         self.unreadable = dict(unreadable)
         self.readable = [layer for layer in range(layers) if layer not in self.unreadable]
         self.vocabulary = len(next(model.get_input_embeddings().parameters()))
-        self._parity: Parity | None = None
-        self._mixes: bool | None = None
-        self._probe: list[int] = []
+        self._probe = probe
+        self._proofs: dict[tuple[Any, ...], Proof] = {}
+        self._mixes: dict[tuple[Any, ...], frozenset[Path] | None] = {}
 
-    def proven(self, probe: Sequence[int]) -> Parity:
-        """The evidence that this model is read exactly, from a short prompt's ids; made once."""
-        if self._parity is None:
-            self._probe = list(probe)
-            self._parity = prove(self.model, self.name, self.readable, probe)
-        return self._parity
+    def proof(self, request: Request, *, few: bool = False, tokens: int = SHORT) -> Proof:
+        """The evidence for the paths of a request; made once for each kind."""
+        key = (tuple(request.layers), few, tuple(each.name for each in request.measures), tokens)
+        if key not in self._proofs:
+            probe = Probe([self._probe(tokens)], request.layers, few, request.measures)
+            self._proofs[key] = prove(self.model, self.name, probe)
+        return self._proofs[key]
 
-    def compared(self, ids: Sequence[int]) -> Parity:
-        """The same on other ids, each time anew."""
-        return prove(self.model, self.name, self.readable, ids)
+    def compared(self, ids: Sequence[int], request: Request, *, few: bool = False) -> Proof:
+        """The same on ids of your own, each time anew."""
+        return prove(self.model, self.name, Probe([ids], request.layers, few, request.measures))
 
     def read(
         self,
         prompts: Sequence[Sequence[int]],
-        queries: Sequence[str],
-        layers: Sequence[int],
-        *,
-        parity: Parity,
+        request: Request,
         rows: Sequence[Mapping[str, Rows]] | None = None,
-        entropy: bool = False,
-        patterns: bool = False,
-    ) -> list[Found]:
-        """A batch of prompts (token ids) -> one Found a prompt, what it would get alone."""
-        asked = _Asked(list(queries), list(layers), entropy, patterns)
-
-        def batch(chosen: Sequence[int]) -> list[Found]:
-            own = None if rows is None else [rows[number] for number in chosen]
-            return self._batch([prompts[number] for number in chosen], asked, parity, own)
-
-        everyone = range(len(prompts))
-        if len({len(prompt) for prompt in prompts}) == 1 or self._may_mix(parity):
-            return batch(everyone)
-        return [batch([number])[0] for number in everyone]
-
-    def _may_mix(self, parity: Parity) -> bool:
-        """Whether prompts of mixed lengths can share a forward; tried out once, on a short prompt beside a longer one.
-
-        Some models look at pads outside attention (convolutions, neighbouring embeddings), and positions that are
-        scaled by the length of the input are scaled by the longest prompt's.
-        """
-        if self._mixes is None:
-            short, long = self._probe[:3], self._probe
-            asked = _Asked(["last", "all"], self.readable)
-            together = self._batch([short, long], asked, parity, None)[0]
-            alone = self._batch([short], asked, parity, None)[0]
-            fine = self.model.dtype in (torch.float32, torch.float64)
-            same = np.abs(together.received - alone.received).max() <= (1e-4 if fine else 2e-2)
-            self._mixes = bool(same) and not length_matters(self.model.config)
-        return self._mixes
+    ) -> list[Numbers]:
+        """A batch of prompts (token ids) -> the numbers of each, as it would get them alone."""
+        lengths = [len(prompt) for prompt in prompts]
+        if len(set(lengths)) > 1 and self._mixed_paths(request, _few(request, lengths, rows)) is None:
+            own = [None] * len(prompts) if rows is None else [[each] for each in rows]
+            return [self._batch([prompt], request, each)[0] for prompt, each in zip(prompts, own, strict=True)]
+        return self._batch(prompts, request, rows)
 
     def _batch(
+        self, prompts: Sequence[Sequence[int]], request: Request, rows: Sequence[Mapping[str, Rows]] | None
+    ) -> list[Numbers]:
+        lengths = [len(prompt) for prompt in prompts]
+        few = _few(request, lengths, rows)
+        proof = self._proof_for(max(lengths), request, few)
+        forward = self._forward(prompts, request, rows, causal=self._causal(proof, request), proof=proof)
+        unproven = self._unproven(forward, request, few, proof, lengths)
+        return [
+            Numbers(_arrays(self.name, forward, request, prompt, length), paths_of(forward), proof, unproven)
+            for prompt, length in enumerate(lengths)
+        ]
+
+    def _proof_for(self, longest: int, request: Request, few: bool) -> Proof:
+        """On a probe in which windows bind, if they bind in the prompt."""
+        proof = self.proof(request, few=few)
+        window = max((each for each in proof.windows if each < longest), default=0)
+        if window < proof.tokens:
+            return proof
+        tokens = self._longest_probe(min(longest, window + BEYOND), proof)
+        return proof if tokens <= proof.tokens else self.proof(request, few=few, tokens=tokens)
+
+    def _longest_probe(self, tokens: int, proof: Proof) -> int:
+        """As many tokens as eager attention over them fits: it holds a layer's matrix, and works on copies of it."""
+        heads = max(proof.heads.values())
+        fits = int((0.5 * free_memory(input_device(self.model)) / (8 * 5 * heads)) ** 0.5)
+        return min(tokens, fits)
+
+    def _unproven(
+        self, forward: Forward, request: Request, few: bool, proof: Proof, lengths: Sequence[int]
+    ) -> list[str]:
+        """Layers that went along a path that no proof took; refused unless that was allowed."""
+        if not isinstance(request.edits, NoEdits):
+            return []  # an edited view is the model's own with keys taken out; the path to it was proven without
+        missing = paths_of(forward) - proof.paths
+        if missing and len(set(lengths)) > 1:
+            missing -= self._mixed_paths(request, few) or frozenset()
+        if missing and max(lengths) > proof.tokens:
+            tokens = self._longest_probe(max(lengths), proof)
+            if tokens > proof.tokens:
+                missing -= self.proof(request, few=few, tokens=tokens).paths
+        if missing and not request.allow_unproven:
+            layer, backend, kind = min(missing)
+            raise AttnscopeError(
+                f"layer {layer} of {self.name} was read along a path that could not be compared with eager attention",
+                where=f"{backend} backend, {kind}, {max(lengths)} tokens",
+                allowed=f"paths that occur in a probe of {proof.tokens} tokens",
+                todo="use shorter prompts or more memory, or pass allow_unproven=True to get unproven numbers",
+            )
+        return sorted(f"layer {layer}: {backend}, {kind}" for layer, backend, kind in missing)
+
+    @property
+    def causal(self) -> bool:
+        """Whether no query sees a later key, as a proof that was made for a reading showed."""
+        known = [proof.causal for proof in self._proofs.values() if proof.causal is not None]
+        return known[0] if known else bool(self.proof(Request(["all"], self.readable)).causal)
+
+    def _causal(self, proof: Proof, request: Request) -> bool:
+        return proof.causal if proof.causal is not None else bool(self.proof(request).causal)
+
+    def _mixed_paths(self, request: Request, few: bool) -> frozenset[Path] | None:
+        """The paths of prompts of mixed lengths that share a forward; None if they can't share one.
+
+        Tried out once, on a short prompt beside a longer one. Some models look at pads outside attention (convolutions,
+        neighbouring embeddings), and positions that are scaled by the length of the input are scaled by the longest
+        prompt's.
+        """
+        key = (tuple(request.layers), few, tuple(each.name for each in request.measures))
+        if key not in self._mixes:
+            self._mixes[key] = None if length_matters(self.model.config) else self._try_mixing(request, few)
+        return self._mixes[key]
+
+    def _try_mixing(self, request: Request, few: bool) -> frozenset[Path] | None:
+        proof = self.proof(request, few=few)
+        long = self._probe(proof.tokens)
+        short = long[: max(2, len(long) // 3)]
+        causal = self._causal(proof, request)
+        probe = Probe([short, long], request.layers, few, request.measures, masked=not causal, limit=proof.limit)
+        try:
+            mixed = prove(self.model, self.name, probe)
+        except AttnscopeError:
+            return None
+        asked = replace(request, queries=["last"] if few else ["last", "all"], edits=NoEdits())
+        together, alone = (
+            self._forward(prompts, asked, None, causal=causal, proof=proof) for prompts in ([short, long], [short])
+        )
+        narrow = self.model.dtype in (torch.float16, torch.bfloat16)
+        for layer in asked.layers:
+            one, two = (each.layers[layer].values[RECEIVED.name] for each in (together, alone))
+            if not float((one[:1, ..., : len(short)] - two).abs().max()) <= (2e-2 if narrow else proof.limit):
+                return None
+        return mixed.paths | paths_of(together) | paths_of(alone)
+
+    def _forward(
         self,
         prompts: Sequence[Sequence[int]],
-        asked: _Asked,
-        parity: Parity,
+        request: Request,
         rows: Sequence[Mapping[str, Rows]] | None,
-    ) -> list[Found]:
-        lengths, device = [len(prompt) for prompt in prompts], input_device(self.model)
-        ids = torch.zeros(len(prompts), max(lengths), dtype=torch.int64)
-        real = torch.zeros(ids.shape, dtype=torch.bool)
-        for row, prompt in enumerate(prompts):
-            ids[row, : len(prompt)] = torch.as_tensor(list(prompt))
-            real[row, : len(prompt)] = True
+        *,
+        causal: bool,
+        proof: Proof,
+    ) -> Forward:
+        ids, real = padded(prompts)
+        device = input_device(self.model)
         inputs: dict[str, Any] = {"input_ids": ids.to(device)}
-        padded = len(set(lengths)) > 1
-        if padded and not parity.causal:
+        mixed = not bool(real.all())
+        if mixed and not causal:
             inputs["attention_mask"] = real.long().to(device)
         # pads come last, so under a causal mask no real query sees one and no mask is needed
-        measured = self._forward(
-            inputs,
-            row_weights(asked.queries, real, rows),
-            asked.layers,
-            entropy=asked.entropy,
-            lengths=lengths if padded and parity.causal else None,
-            eager=parity.eager,
-            pairs=[pairs_of(prompt) for prompt in prompts] if asked.patterns else None,
+        wanted = Wanted(
+            row_weights(request.queries, real, rows),
+            frozenset(request.layers),
+            request.measures,
+            ids=[list(prompt) for prompt in prompts],
+            edits=request.edits,
+            stop=may_stop(self.model),
+            real=real if mixed and not causal else None,
+            lengths=[len(prompt) for prompt in prompts] if mixed and causal else None,
         )
-        return [_found(measured, asked.layers, prompt, length) for prompt, length in enumerate(lengths)]
-
-    def _forward(self, inputs: dict[str, Any], weights: Tensor, layers: Sequence[int], **options: Any) -> Measurement:
         try:
-            measured = measure_forward(self.model, inputs, weights, layers, **options)
+            forward = measure_forward(self.model, inputs, wanted, eager=proof.eager)
         except (MemoryError, RuntimeError) as error:
             if isinstance(error, RuntimeError) and "memory" not in str(error).lower():
                 raise
             raise NoRoomError(
                 "not enough memory for this forward",
-                where=f"{self.name}, {tuple(inputs['input_ids'].shape)} tokens",
+                where=f"{self.name}, {tuple(ids.shape)} tokens",
                 allowed="what fits beside the model",
                 todo="use a shorter prompt, fewer prompts at once or a smaller dtype",
             ) from error
-        wrong = [layer for layer in layers if measured.calls[layer] != 1 or layer not in measured.received]
+        wrong = [layer for layer in request.layers if forward.calls[layer] != 1 or layer not in forward.layers]
         if wrong:
             raise AttnscopeError(
                 f"{self.name} can't be read exactly",
                 where=f"layers {wrong}",
-                allowed="one attention call a layer and forward",
+                allowed="one attention call per layer and forward",
                 todo="measure other layers, or another model",
             )
-        return measured
+        return forward
 
 
-def _found(measured: Measurement, layers: Sequence[int], prompt: int, length: int) -> Found:
-    def stacked(parts: Mapping[int, Tensor], *, keys: bool) -> NDArray[np.float32]:
-        each = [parts[layer][prompt].float().cpu() for layer in layers]
-        each = [part[..., :length].clone() if keys else part for part in each]
-        most = max(len(part) for part in each)  # some masks differ by head, others don't
-        return torch.stack([part.expand(most, *part.shape[1:]) for part in each]).numpy()
+def _few(request: Request, lengths: Sequence[int], rows: Sequence[Mapping[str, Rows]] | None) -> bool:
+    """Whether the path for few rows is taken."""
+    real = torch.arange(max(lengths)) < torch.as_tensor(lengths)[:, None]
+    used = (row_weights(request.queries, real, rows) != 0).any(1).any(0)
+    return int(used.sum()) * 8 <= max(lengths)
 
-    return Found(
-        received=stacked(measured.received, keys=True),
-        uniform=stacked(measured.uniform, keys=True),
-        seen=stacked(measured.seen, keys=True),
-        entropy=stacked(measured.entropy, keys=False) if measured.entropy else None,
-        masks={layer: measured.masks[layer] for layer in layers},
-        patterns=stacked(measured.patterns, keys=False) if measured.patterns else None,
+
+def _arrays(name: str, forward: Forward, request: Request, prompt: int, length: int) -> dict[str, NDArray[Any]]:
+    """A record's arrays of one prompt. Layers that share a view keep its numbers once."""
+    results = [forward.layers[layer] for layer in request.layers]
+    counts = sorted({each.values[RECEIVED.name].shape[1] for each in results})
+    if len(counts) > 1:
+        raise AttnscopeError(
+            f"{name}'s layers have {' and '.join(map(str, counts))} heads",
+            where="layers=",
+            allowed="layers with the same number of heads",
+            todo="measure them one by one",
+        )
+    arrays: dict[str, NDArray[Any]] = {}
+    for measure in request.measures:
+        values = [_of_prompt(each.values[measure.name], prompt, length, "key" in measure.axes) for each in results]
+        arrays[measure.name] = np.stack(values)
+        _refuse_if_not_finite(name, arrays[measure.name], request.layers)
+    views: dict[bytes, int] = {}
+    firsts: list[dict[str, NDArray[Any]]] = []
+    numbers = np.zeros(len(results), dtype=np.int32)
+    for place, each in enumerate(results):
+        view = {key: _of_prompt(value, prompt, length, value.dim() == 4) for key, value in each.view.items()}
+        content = b"".join(value.tobytes() for value in view.values())
+        if content not in views:
+            views[content] = len(firsts)
+            firsts.append(view)
+        numbers[place] = views[content]
+    arrays[VIEW] = numbers
+    for key in firsts[0]:
+        parts = [view[key] for view in firsts]
+        most = max(len(part) for part in parts)  # some masks differ by head, others don't
+        arrays[key] = np.stack([np.broadcast_to(part, (most, *part.shape[1:])) for part in parts])
+    arrays[SEEN] = arrays.pop(SEEN)
+    return arrays
+
+
+def _of_prompt(values: Tensor, prompt: int, length: int, per_key: bool) -> NDArray[np.float32]:
+    part = values[prompt].float().cpu()
+    return (part[..., :length].clone() if per_key else part).numpy()
+
+
+def _refuse_if_not_finite(name: str, values: NDArray[Any], layers: Sequence[int]) -> None:
+    if np.isfinite(values).all():
+        return
+    layer, head = np.argwhere(~np.isfinite(values))[0][:2]
+    raise AttnscopeError(
+        f"{name} computes numbers that are not finite on this prompt",
+        where=f"layer {layers[layer]}, head {head}",
+        allowed="finite attention weights",
+        todo="check the model's weights, or try another dtype",
     )

@@ -57,7 +57,7 @@ def run_workers(work: Callable[[int], None], workers: int) -> None:
         torch.set_num_threads(before)
 
 
-def held(count: int, place: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def kept_buffer(count: int, place: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """A buffer of `count` numbers that this thread keeps: fresh memory costs more than the arithmetic."""
     buffers: dict[tuple[int, torch.dtype, torch.device], Tensor] = _scratch.__dict__.setdefault("buffers", {})
     buffer = buffers.get((place, dtype, device))

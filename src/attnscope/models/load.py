@@ -57,7 +57,8 @@ class Loaded:
     """A model in evaluation mode with its tokenizer and what is known about it."""
 
     name: str
-    source: Source
+    source: Source | None
+    """None for a model that was in memory already."""
     model: PreTrainedModel
     tokenization: Tokenization
     architecture: str

@@ -1,0 +1,119 @@
+"""One attention call: what a model hands over for one layer of one forward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Call:
+    """Queries (B, H, Sq, D), keys (B, Hkv, Sk, D) and values (B, Hkv, Sk, Dv), positions and norms applied."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Tensor | None
+    """(B or 1, H or 1, Sq or 1, Sk): True where a query sees a key, or numbers added to the scores."""
+    causal: bool
+    """Without a mask: whether a query sees only the keys up to its own position."""
+    scale: float
+    softcap: float | None = None
+    sinks: Tensor | None = None
+    """(H,): a logit in every row whose weight no key receives."""
+    bias: Tensor | None = None
+    """(B or 1, H or 1, Sq or 1, Sk): added to the scores after the softcap."""
+    window: int | None = None
+    """How many keys back a query sees, its own included, where the model says so beside the mask or instead of it."""
+    own_output: bool = False
+    """Whether the output has to be the model's own: gradients go through it, or dropout changes it."""
+    start: int | None = None
+    """Which key is the first query's own; by default the queries are the last of the keys."""
+
+    @property
+    def first(self) -> int:
+        """Which key is the first query's own. With a cache there are keys before it."""
+        return self.keys - self.queries if self.start is None else self.start
+
+    @property
+    def batch(self) -> int:
+        return self.query.shape[0]
+
+    @property
+    def heads(self) -> int:
+        return self.query.shape[1]
+
+    @property
+    def queries(self) -> int:
+        return self.query.shape[2]
+
+    @property
+    def keys(self) -> int:
+        return self.key.shape[2]
+
+    @property
+    def kv_heads(self) -> int:
+        return self.key.shape[1]
+
+    @property
+    def device(self) -> torch.device:
+        return self.query.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What sums are computed in: float32, or float64 if the model is."""
+        return torch.promote_types(self.query.dtype, torch.float32)
+
+    @property
+    def native(self) -> bool:
+        """Whether torch's own attention computes the output."""
+        return self.softcap is None and self.sinks is None and self.bias is None and not self.windowed
+
+    @property
+    def windowed(self) -> bool:
+        """Whether a window limits what queries see that no mask shows."""
+        return self.mask is None and self.window is not None and self.window < self.keys
+
+
+@dataclass(frozen=True)
+class MatrixCall:
+    """A layer of a model that shows its attention weights (B, H, Sq, Sk) but not the queries and keys they come from."""
+
+    weights: Tensor
+    mask: Tensor
+    """(B or 1, 1, Sq, Sk): True where a query sees a key."""
+    start: int | None = None
+    """As of `Call`."""
+
+    @property
+    def first(self) -> int:
+        return self.keys - self.queries if self.start is None else self.start
+
+    @property
+    def batch(self) -> int:
+        return self.weights.shape[0]
+
+    @property
+    def heads(self) -> int:
+        return self.weights.shape[1]
+
+    @property
+    def queries(self) -> int:
+        return self.weights.shape[2]
+
+    @property
+    def keys(self) -> int:
+        return self.weights.shape[3]
+
+    @property
+    def device(self) -> torch.device:
+        return self.weights.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.promote_types(self.weights.dtype, torch.float32)
+
+
+AnyCall = Call | MatrixCall

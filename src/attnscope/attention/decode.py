@@ -1,0 +1,58 @@
+"""Proof of decoding: a step with the cache beside eager attention over the whole prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from transformers import DynamicCache, PreTrainedModel
+
+from attnscope.attention.eager import opened_eagerly
+from attnscope.attention.forward import input_device
+from attnscope.attention.interface import opened, quiet
+from attnscope.attention.proof import Proof, reference_row
+from attnscope.attention.recorder import Recorder, Wanted
+from attnscope.errors import AttnscopeError
+from attnscope.measures.received import RECEIVED
+
+
+def prove_decode(
+    model: PreTrainedModel, name: str, ids: Sequence[int], layers: Sequence[int], proof: Proof
+) -> Proof | None:
+    """Read the last token of a probe with the others in the cache; None for a model that takes no cache."""
+    tokens = torch.as_tensor([list(ids)], device=input_device(model))
+    expected = reference_row(model, tokens, layers)
+    recorder = Recorder(Wanted(torch.ones(1, 1, 1, device=tokens.device), frozenset(layers), stop=False))
+    with quiet(model):
+        try:
+            first = model.base_model(input_ids=tokens[:, :-1], use_cache=True, past_key_values=DynamicCache(config=model.config))
+            cache = getattr(first, "past_key_values", None)
+        except (TypeError, ValueError, AttributeError, NotImplementedError):
+            return None
+        if cache is None:
+            return None
+        door = opened(model, recorder) if proof.eager is None else opened_eagerly(model, recorder, proof.eager)
+        with door:
+            model.base_model(input_ids=tokens[:, -1:], use_cache=True, past_key_values=cache)
+    narrow = model.dtype in (torch.float16, torch.bfloat16)
+    limit = 5e-2 if narrow else max(proof.limit, 4 * (proof.rounding or 0))
+    worst = 0.0
+    for layer in layers:
+        if recorder.calls[layer] != 1 or layer not in recorder.results:
+            return None
+        received = recorder.results[layer].values[RECEIVED.name][:, :, 0].double()  # (1, heads, keys)
+        row = expected[layer].double()
+        gone = row.shape[-1] - received.shape[-1]  # a cache may have let go of what no query sees
+        row = row[..., gone:]
+        distance = float((received - row).abs().max())
+        if not distance <= limit:
+            raise AttnscopeError(
+                f"{name} can't be recorded while it decodes: its attention and eager attention differ by {distance:.1e}",
+                where=f"layer {layer}",
+                allowed=f"at most {limit:.1e}",
+                todo="measure whole prompts with a Lens instead",
+            )
+        worst = max(worst, distance)
+    paths = frozenset((layer, each.backend, each.kind) for layer, each in recorder.results.items())
+    return replace(proof, difference=worst, paths=paths, rows=1, way=f"{proof.way}, with the cache")

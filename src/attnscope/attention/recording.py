@@ -1,0 +1,310 @@
+"""Recording: attention read while somebody else's code runs the model: a loop, an evaluation, `generate`.
+
+Each forward of the model becomes one step. With a cache, a step's queries are the new tokens and its keys are all
+tokens so far, so the steps of `generate` show what each written token looked at.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from attnscope.attention.call import AnyCall, Call, MatrixCall
+from attnscope.attention.decode import prove_decode
+from attnscope.attention.eager import opened_eagerly
+from attnscope.attention.groups import NAMED, row_weights
+from attnscope.attention.interface import opened
+from attnscope.attention.proof import Path, Probe, Proof, prove
+from attnscope.attention.recorder import Own, Recorder, Wanted
+from attnscope.errors import AttnscopeError, near
+from attnscope.measures import KEY, Measure
+from attnscope.records import RECEIVED, Labelled
+
+PROBE_TOKENS = 48
+
+
+@dataclass(frozen=True)
+class Step:
+    """One forward. Each measure: (prompt, layer, head, queries[, key]); keys are counted from the first, pads included."""
+
+    number: int
+    queries: int
+    """How many tokens this forward was given per prompt."""
+    keys: int
+    """How many tokens they could see, the earlier ones of the cache included."""
+    values: dict[str, Labelled]
+    paths: frozenset[Path]
+
+    @property
+    def received(self) -> Labelled:
+        return self.values[RECEIVED]
+
+    def __getitem__(self, measure: str) -> Labelled:
+        if measure not in self.values:
+            raise AttnscopeError(
+                f"measure '{measure}' was not asked for",
+                where=f"step['{measure}']",
+                allowed=near(measure, self.values),
+                todo=f"record it: measures=['{measure}']",
+            )
+        return self.values[measure]
+
+
+class Recording:
+    """What was recorded, step by step."""
+
+    exclusive = False
+
+    def __init__(self, queries: Sequence[str], layers: Sequence[int], heads: Sequence[int] | None, proofs: list[Proof]):
+        self.queries, self.heads = list(queries), heads
+        self.layers: frozenset[int] = frozenset(layers)
+        self.steps: list[Step] = []
+        self.proofs = proofs
+        self._measures: tuple[Measure, ...] = ()
+        self._lock = threading.Lock()
+        self._here = threading.local()
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __repr__(self) -> str:
+        return f"Recording({len(self.steps)} steps; layers {sorted(self.layers)}; queries {', '.join(self.queries)})"
+
+    @property
+    def received(self) -> list[Labelled]:
+        """Attention received, one entry per forward step: (prompt, layer, head, queries, key)."""
+        return [step.received for step in self.steps]
+
+    def __getitem__(self, measure: str) -> list[Labelled]:
+        """A measure, one entry per forward step."""
+        return [step[measure] for step in self.steps]
+
+    def lookback(self, keys: int | None = None) -> Labelled:
+        """The share of attention on the first `keys` keys (by default those of the first step: the prompt), by step.
+
+        Axes: step, prompt, layer, head, queries. Only steps with as many prompts as the first can be lined up.
+        """
+        if not self.steps:
+            raise AttnscopeError("nothing was recorded", where="lookback", allowed="at least one step", todo="run the model")
+        first = self.steps[0]
+        count = first.keys if keys is None else keys
+        steps = [step for step in self.steps if step.received.shape[0] == first.received.shape[0]]
+        shares = np.stack([step.received.values[..., :count].sum(-1) for step in steps])
+        labels = {"step": [step.number for step in steps], **first.received.labels}
+        axes = ("step", *first.received.axes[:-1])
+        return Labelled(shares, axes, {axis: labels[axis] for axis in axes})
+
+    # what the model's doors call
+
+    @property
+    def real(self) -> Tensor | None:
+        recorder = self._recorder
+        return None if recorder is None else recorder.real
+
+    @property
+    def _recorder(self) -> Recorder | None:
+        return getattr(self._here, "recorder", None)
+
+    def attention(self, layer: int, call: AnyCall, own: Own | None = None) -> Tensor | None:
+        """Reads a call of the step under way; calls outside any step, as in a backward pass, are left alone."""
+        recorder = self._recorder
+        if recorder is None:
+            return None
+        rows = recorder.wanted.weights.shape[-1]
+        if call.queries != rows or call.batch != len(recorder.wanted.weights):
+            return None  # not the text's tokens: an image tower, or heads of another kind
+        cached, offset = self._here.caches.get(layer, (0, 0))
+        if cached:
+            call = replace(call, start=cached - offset)
+        return recorder.attention(layer, _detached(call), own)
+
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A forward of the model begins."""
+        self._here.depth = getattr(self._here, "depth", 0) + 1
+        if self._here.depth > 1:
+            return
+        ids, embeddings = kwargs.get("input_ids"), kwargs.get("inputs_embeds")
+        if ids is None and args and isinstance(args[0], Tensor):
+            ids = args[0]
+        given = ids if ids is not None else embeddings
+        if given is None:
+            return
+        batch, queries = given.shape[:2]
+        mask = kwargs.get("attention_mask")
+        mask = mask.get("full_attention") if isinstance(mask, dict) else mask
+        flags = mask if isinstance(mask, Tensor) and mask.dim() == 2 and mask.shape[1] >= queries else None
+        real = torch.ones(batch, queries, dtype=torch.bool) if flags is None else flags[:, -queries:].bool().cpu()
+        self._here.caches = _caches(kwargs.get("past_key_values"), queries, self.layers)
+        cached = any(tokens for tokens, _ in self._here.caches.values())
+        self._here.recorder = Recorder(
+            Wanted(
+                row_weights(self.queries, real).to(given.device),
+                self.layers,
+                self._measures,
+                ids=ids.tolist() if ids is not None and not cached else None,
+                stop=False,
+                real=None if flags is None else flags.bool(),
+            )
+        )
+
+    def end(self) -> None:
+        """A forward of the model is over; a step of it is kept if it ran to its end."""
+        self._here.depth = getattr(self._here, "depth", 1) - 1
+        recorder = self._recorder
+        if self._here.depth > 0 or recorder is None:
+            return
+        self._here.recorder = None
+        if recorder.results:
+            _refuse_if_incomplete(recorder, self.layers)
+            with self._lock:
+                self.steps.append(self._step(len(self.steps), recorder))
+
+    def abandon(self) -> None:
+        """A forward failed: its step is dropped."""
+        self._here.depth, self._here.recorder = 0, None
+
+    def _step(self, number: int, recorder: Recorder) -> Step:
+        layers = sorted(self.layers)
+        values: dict[str, Labelled] = {}
+        rows, caches = recorder.wanted.weights.shape[-1], self._here.caches
+        tokens = max((cached for cached, _ in caches.values()), default=0) + rows
+        for measure in self._measures:
+            by_layer = [recorder.results[layer].values[measure.name].float().cpu().numpy() for layer in layers]
+            if measure.axes == KEY:  # caches may hold keys that are not written yet, or have let go of the first ones
+                by_layer = [_placed(each, caches.get(layer, (0, 0))[1], tokens) for layer, each in zip(layers, by_layer, strict=True)]
+            values[measure.name] = self._labelled(np.stack(by_layer, 1), layers, measure)
+            _refuse_if_not_finite(values[measure.name], layers)
+        paths = frozenset((layer, each.backend, each.kind) for layer, each in recorder.results.items())
+        return Step(number, rows, tokens, values, paths)
+
+    def _labelled(self, values: NDArray[Any], layers: Sequence[int], measure: Measure) -> Labelled:
+        heads = list(range(values.shape[2])) if self.heads is None else list(self.heads)
+        values = values if self.heads is None else values[:, :, heads]
+        axes = ("prompt", "layer", "head", "queries", *(("key",) if measure.axes == KEY else ()))
+        labels = dict(zip(axes, map(range, values.shape), strict=True))
+        return Labelled(values, axes, {**labels, "layer": list(layers), "head": heads, "queries": self.queries})
+
+
+@contextmanager
+def recording(
+    model: PreTrainedModel,
+    name: str,
+    *,
+    queries: Sequence[str],
+    layers: Sequence[int],
+    heads: Sequence[int] | None,
+    measures: tuple[Measure, ...],
+) -> Iterator[Recording]:
+    """Inside, forwards of the model are recorded; after, nothing is left on it. The model is proven first."""
+    unknown = [group for group in queries if group not in NAMED]
+    if unknown or not queries:
+        raise AttnscopeError(
+            f"unknown query group '{unknown[0]}'" if unknown else "no query group is named",
+            where="queries=",
+            allowed=", ".join(NAMED),
+            todo="name one or both",
+        )
+    proofs = _proofs(model, name, queries, layers, measures)
+    record = Recording(queries, layers, heads, proofs)
+    record._measures = measures
+    eager = proofs[0].eager
+    with ExitStack() as stack:
+        body = model.base_model
+        begin = body.register_forward_pre_hook(lambda _module, args, kwargs: record.begin(args, kwargs), with_kwargs=True)
+        stack.callback(begin.remove)
+        end = body.register_forward_hook(lambda _module, _args, _output: record.end())
+        stack.callback(end.remove)
+        stack.enter_context(opened(model, record) if eager is None else opened_eagerly(model, record, eager))
+        try:
+            yield record
+        except BaseException:
+            record.abandon()
+            raise
+    _refuse_if_unseen(record, name)
+
+
+def _proofs(
+    model: PreTrainedModel, name: str, queries: Sequence[str], layers: Sequence[int], measures: tuple[Measure, ...]
+) -> list[Proof]:
+    """One prompt alone, two of different lengths with a mask, and a step with the cache: as forwards come."""
+    vocabulary = len(next(model.get_input_embeddings().parameters()))
+    tokens = [(17 + 7919 * place) % vocabulary for place in range(PROBE_TOKENS)]
+    few = "all" not in queries
+    alone = prove(model, name, Probe([tokens], layers, few, measures))
+    both = Probe([tokens[:20], tokens], layers, few, measures, left=True, masked=True, limit=alone.limit)
+    proofs = [alone, prove(model, name, both)]
+    if alone.causal is not False:
+        decoded = prove_decode(model, name, tokens, layers, alone)
+        proofs += [] if decoded is None else [decoded]
+    return proofs
+
+
+def _placed(values: NDArray[Any], offset: int, tokens: int) -> NDArray[Any]:
+    """(..., keys of a cache) -> (..., tokens so far): keys that no query sees any more receive nothing."""
+    placed = np.zeros((*values.shape[:-1], tokens), dtype=values.dtype)
+    reach = min(values.shape[-1], tokens - offset)
+    placed[..., offset : offset + reach] = values[..., :reach]
+    return placed
+
+
+def _detached(call: AnyCall) -> AnyCall:
+    if isinstance(call, MatrixCall) or not call.own_output:
+        return call
+    values = {key: value.detach() if isinstance(value, Tensor) else value for key, value in vars(call).items()}
+    return Call(**values)
+
+
+def _caches(cache: Any, queries: int, layers: frozenset[int]) -> dict[int, tuple[int, int]]:
+    """By layer: how many tokens came before this forward, and how many of these the cache has let go of."""
+    if cache is None:
+        return {}
+    if not hasattr(cache, "get_mask_sizes"):
+        raise AttnscopeError(
+            f"a cache of type {type(cache).__name__} can't be recorded",
+            where="past_key_values",
+            allowed="transformers' own caches",
+            todo="convert it, for example with DynamicCache",
+        )
+    return {layer: (int(cache.get_seq_length(layer)), int(cache.get_mask_sizes(queries, layer)[1])) for layer in layers}
+
+
+def _refuse_if_incomplete(recorder: Recorder, layers: frozenset[int]) -> None:
+    wrong = sorted(layer for layer in layers if recorder.calls[layer] != 1 or layer not in recorder.results)
+    if wrong:
+        raise AttnscopeError(
+            "this forward can't be recorded exactly",
+            where=f"layers {wrong}",
+            allowed="one attention call per layer and forward",
+            todo="record other layers, or measure the prompt with a Lens",
+        )
+
+
+def _refuse_if_not_finite(values: Labelled, layers: Sequence[int]) -> None:
+    if np.isfinite(values.values).all():
+        return
+    _, layer, head = np.argwhere(~np.isfinite(values.values))[0][:3]
+    raise AttnscopeError(
+        "the model computes numbers that are not finite",
+        where=f"layer {layers[layer]}, head {head}",
+        allowed="finite attention weights",
+        todo="check the model's weights and inputs, or try another dtype",
+    )
+
+
+def _refuse_if_unseen(record: Recording, name: str) -> None:
+    if not record.steps:
+        raise AttnscopeError(
+            f"no forward of {name} was seen while it was recorded",
+            where="record",
+            allowed="forwards of the model that was given, uncompiled or compiled without CUDA graphs",
+            todo="run the very model that you gave to record, inside the with block",
+        )

@@ -1,0 +1,104 @@
+"""Measures applied to attention weights: to blocks of rows while a model runs, or to a whole matrix for the proof."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attnscope.attention.ask import Ask, PairSet
+from attnscope.errors import AttnscopeError
+from attnscope.measures import KEY, Measure
+from attnscope.measures.measure import Block
+
+
+def reduce_block(
+    ask: Ask,
+    values: dict[str, Tensor],
+    weights: Tensor,
+    *,
+    prompt: int,
+    heads: slice,
+    rows: tuple[int, int],
+    keys: tuple[int, int],
+    positions: Tensor,
+) -> None:
+    """Add a block's part to each measure's total. weights (heads, rows, keys); values: (B, H, m[, keys]) by name."""
+    (start, stop), (first, last) = rows, keys
+    share = ask.weights[prompt, :, start:stop].to(weights.dtype)  # (m, rows)
+    k = torch.arange(first, last, device=weights.device)
+    for measure in ask.measures:
+        if measure.pairs is not None:
+            row_values = pair_sums(weights, ask.pairs[measure.name][prompt], start, first)
+        else:
+            row_values = head_values(measure.block, measure, weights, positions[start:stop], k)
+        total = values[measure.name]
+        if measure.axes == KEY:
+            total[prompt, heads, :, first:last] += share @ row_values
+        else:
+            total[prompt, heads] += row_values @ share.t()
+
+
+def head_values(rule: Block | None, measure: Measure, weights: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    """A measure's rule applied to a block, with a check of what it returns."""
+    if rule is None:
+        raise ValueError(f"{measure.name} has no block")
+    values: Any = rule(weights, q, k)
+    expected = weights.shape if measure.axes == KEY else weights.shape[:2]
+    if not isinstance(values, Tensor) or values.shape != expected:
+        shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+        raise AttnscopeError(
+            f"measure '{measure.name}' returns {shape} for weights of shape {tuple(weights.shape)}",
+            where="its block function",
+            allowed=f"a tensor of shape {tuple(expected)}",
+            todo="fix the measure",
+        )
+    return values.to(weights.dtype)
+
+
+def pair_sums(weights: Tensor, pairs: PairSet, start: int, first: int) -> Tensor:
+    """(heads, rows): each row's attention on its pairs' keys. The block begins at row `start` and key `first`."""
+    heads, rows, keys = weights.shape
+    low, high = (int(torch.searchsorted(pairs.rows, place)) for place in (start, start + rows))
+    row, key = pairs.rows[low:high] - start, pairs.keys[low:high] - first
+    inside = (key >= 0) & (key < keys)
+    row, key = row[inside], key[inside]
+    sums = torch.zeros(heads, rows, dtype=weights.dtype, device=weights.device)
+    return sums.index_add_(1, row, weights[:, row, key])
+
+
+def reduce_matrix(ask: Ask, matrix: Tensor) -> dict[str, Tensor]:
+    """By measure, (B, H, m[, keys]): from whole matrices (B, H, Sq, Sk), by the declared references."""
+    share = ask.weights.to(matrix)  # (B, m, rows)
+    used = (share != 0).any(1)[:, None]  # (B, 1, rows); what other rows hold does not count, not even if it is NaN
+    values = {}
+    for measure in ask.measures:
+        row_values = row_references(measure, ask, matrix)
+        if measure.axes == KEY:
+            values[measure.name] = share[:, None] @ row_values.masked_fill(~used[..., None], 0)
+        else:
+            values[measure.name] = (row_values.masked_fill(~used, 0)[:, :, None] * share[:, None]).sum(-1)
+    return values
+
+
+def row_references(measure: Measure, ask: Ask, matrix: Tensor) -> Tensor:
+    """(B, H, rows[, keys]): the reference's value of every row that is read."""
+    if measure.pairs is not None:
+        sets = ask.pairs[measure.name]
+        return torch.stack([_pairs_of_matrix(each[:, ask.rows], sets[prompt]) for prompt, each in enumerate(matrix)])
+    return torch.stack([_referred(measure, each)[:, ask.rows] for each in matrix])
+
+
+def _pairs_of_matrix(matrix: Tensor, pairs: PairSet) -> Tensor:
+    """(heads, rows): by a matrix of flags, unlike `pair_sums`."""
+    chosen = torch.zeros(matrix.shape[1:], dtype=matrix.dtype, device=matrix.device)
+    chosen.index_put_((pairs.rows, pairs.keys), chosen.new_ones(len(pairs.rows)), accumulate=True)
+    return (matrix * chosen).sum(-1)
+
+
+def _referred(measure: Measure, matrix: Tensor) -> Tensor:
+    if measure.reference is None:
+        raise ValueError(f"{measure.name} has no reference")
+    values: Tensor = measure.reference(matrix)
+    return values.to(matrix.dtype)

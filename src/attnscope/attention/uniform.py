@@ -1,0 +1,114 @@
+"""What depends on the view alone: which queries see a key, and what each measure would be under uniform attention.
+
+These numbers are computed once for each view, not once for each layer.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from attnscope.attention.ask import Ask, PairSet
+from attnscope.attention.reduce import head_values, pair_sums
+from attnscope.attention.view import Plan, View
+from attnscope.measures import KEY, Measure
+from attnscope.measures.received import RECEIVED
+from attnscope.records import DEFINED, SEEN, UNIFORM
+
+
+def view_numbers(view: View, ask: Ask, keys: int) -> dict[str, Tensor]:
+    """By the names a record has for them: (B, heads or 1, m[, keys]) each."""
+    if not view.numbers:
+        view.numbers[SEEN] = _stacked([_seen(plan, _share(ask, plan, prompt), keys) for prompt, plan in _each(view)])
+        for measure in ask.measures:
+            view.numbers.update(_of_measure(view, ask, measure, keys))
+    return view.numbers
+
+
+def _of_measure(view: View, ask: Ask, measure: Measure, keys: int) -> dict[str, Tensor]:
+    name = measure.name
+    if measure is RECEIVED:
+        uniform = [_uniform_received(plan, _share(ask, plan, prompt), keys) for prompt, plan in _each(view)]
+        return {f"{name}{UNIFORM}": _stacked(uniform)}
+    if measure.pairs is not None:
+        sets = ask.pairs[name]
+        both = [_uniform_pairs(plan, sets[prompt], _share(ask, plan, prompt)) for prompt, plan in _each(view)]
+        return {f"{name}{UNIFORM}": _stacked([one for one, _ in both]), f"{name}{DEFINED}": _stacked([two for _, two in both])}
+    values = [_uniform_measure(measure, plan, view, _share(ask, plan, prompt), keys) for prompt, plan in _each(view)]
+    return {f"{name}{UNIFORM}": _stacked(values)}
+
+
+def _each(view: View) -> list[tuple[int, Plan]]:
+    return list(enumerate(view.plans))
+
+
+def _stacked(parts: list[Tensor]) -> Tensor:
+    most = max(len(part) for part in parts)
+    return torch.stack([part.expand(most, *part.shape[1:]) for part in parts])
+
+
+def _share(ask: Ask, plan: Plan, prompt: int) -> Tensor:
+    """(m, rows): the prompt's row weights, as far as its plan goes."""
+    return ask.weights[prompt, :, : plan.visible.shape[1]]
+
+
+def _uniform_received(plan: Plan, share: Tensor, keys: int) -> Tensor:
+    """(heads or 1, m, keys): what each key would receive if every row attended to all it sees alike."""
+    return _spread(plan, share / plan.visible.clamp(min=1)[:, None], keys)
+
+
+def _seen(plan: Plan, share: Tensor, keys: int) -> Tensor:
+    """(heads or 1, m, keys): how much of each group's weight lies on rows that see the key."""
+    return _spread(plan, share.expand(len(plan.visible), -1, -1), keys)
+
+
+def _spread(plan: Plan, share: Tensor, keys: int) -> Tensor:
+    """Each row's share (heads or 1, m, rows) added to every key it sees."""
+    total = share.new_zeros(*share.shape[:2], keys)
+    for block in plan.blocks:
+        part = share[..., block.start : block.stop]
+        total[..., block.first : block.last] += part.sum(-1, keepdim=True)
+        for first, last, keep in block.edges:
+            total[..., first:last] += part @ (keep.to(part.dtype) - 1)
+    return total
+
+
+def _uniform_weights(plan: Plan, like: Tensor) -> list[tuple[int, int, int, int, Tensor]]:
+    """Block by block: rows [start, stop), keys [first, last), and uniform attention (heads or 1, rows, keys)."""
+    heads = len(plan.visible)
+    weights = []
+    for block in plan.blocks:
+        visible = plan.visible[:, block.start : block.stop, None].clamp(min=1)
+        weights.append((block.start, block.stop, block.first, block.last, block.seen(heads, like) / visible))
+    return weights
+
+
+def _uniform_pairs(plan: Plan, pairs: PairSet, share: Tensor) -> tuple[Tensor, Tensor]:
+    """(heads or 1, m) each: what uniform attention would put on the pairs' keys, and the share of queries that have one."""
+    pairs = pairs.to(share.device)
+    value = share.new_zeros(len(plan.visible), len(share))
+    having = torch.zeros_like(value)
+    for start, stop, first, _, weights in _uniform_weights(plan, share):
+        sums = pair_sums(weights, pairs, start, first)  # (heads or 1, rows)
+        value += sums @ share[:, start:stop].t()
+        having += (sums > 0).to(share.dtype) @ share[:, start:stop].t()
+    return value, having
+
+
+def _uniform_measure(measure: Measure, plan: Plan, view: View, share: Tensor, keys: int) -> Tensor:
+    """(heads or 1, m[, keys])."""
+    rule = measure.uniform or measure.block
+    if rule is None:
+        raise ValueError(f"{measure.name} has no block")
+    per_key = measure.axes == KEY
+    shape = (len(plan.visible), len(share), keys) if per_key else (len(plan.visible), len(share))
+    total = share.new_zeros(shape)
+    positions = torch.arange(keys, device=share.device)
+    for start, stop, first, last, weights in _uniform_weights(plan, share):
+        values = head_values(rule, measure, weights, view.positions[start:stop], positions[first:last])
+        part = share[:, start:stop]
+        if per_key:
+            total[..., first:last] += part @ values
+        else:
+            total += values @ part.t()
+    return total
