@@ -180,6 +180,14 @@ def implementation(model: nn.Module, name: str) -> Iterator[None]:
                 config._attn_implementation_internal = before[key]
 
 
+_own = threading.local()
+
+
+def is_own() -> bool:
+    """Whether this thread runs a forward of ours, which nobody who listens to the model wants to hear."""
+    return getattr(_own, "depth", 0) > 0
+
+
 _one_reading = threading.RLock()  # training modes, rotary buffers and torch's thread count are changed and put back
 
 
@@ -189,6 +197,7 @@ def quiet(model: PreTrainedModel) -> Iterator[None]:
     with _one_reading:
         modes = [module for module in model.modules() if module.training]
         device = next(model.parameters()).device.type
+        _own.depth = getattr(_own, "depth", 0) + 1
         try:
             for module in modes:
                 module.training = False
@@ -196,6 +205,7 @@ def quiet(model: PreTrainedModel) -> Iterator[None]:
             with inference, torch.no_grad(), torch.autocast(device, enabled=False), fresh_rotary(model):
                 yield
         finally:
+            _own.depth -= 1
             for module in modes:
                 module.training = True
 

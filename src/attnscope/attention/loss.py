@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from attnscope.attention.forward import input_device
 from attnscope.attention.input import InputCheck
+from attnscope.attention.interface import quiet
 
 
 def check_input(model: PreTrainedModel, tokenizer: Any, ids: Sequence[int], *, causal: bool) -> InputCheck:
@@ -44,7 +45,7 @@ def check_input(model: PreTrainedModel, tokenizer: Any, ids: Sequence[int], *, c
 def _losses(model: PreTrainedModel, ids: Sequence[int]) -> Tensor:
     """(tokens - 1,): how surprising each token but the first is, in nats."""
     given = torch.tensor([list(ids)], device=input_device(model))
-    with torch.inference_mode():
+    with quiet(model):
         logits = model(input_ids=given).logits  # (1, tokens, vocabulary)
     if logits.dim() != 3 or logits.shape[1] != given.shape[1]:
         raise ValueError(f"logits of shape {tuple(logits.shape)}")

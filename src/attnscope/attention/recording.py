@@ -22,7 +22,7 @@ from attnscope.attention.call import AnyCall, Call, MatrixCall
 from attnscope.attention.decode import prove_decode
 from attnscope.attention.eager import opened_eagerly
 from attnscope.attention.groups import NAMED, row_weights
-from attnscope.attention.interface import opened
+from attnscope.attention.interface import is_own, opened
 from attnscope.attention.proof import Path, Probe, Proof, prove
 from attnscope.attention.recorder import Own, Recorder, Wanted
 from attnscope.errors import AttnscopeError, near
@@ -130,7 +130,7 @@ class Recording:
     def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A forward of the model begins."""
         self._here.depth = getattr(self._here, "depth", 0) + 1
-        if self._here.depth > 1:
+        if self._here.depth > 1 or is_own():
             return
         ids, embeddings = kwargs.get("input_ids"), kwargs.get("inputs_embeds")
         if ids is None and args and isinstance(args[0], Tensor):
@@ -156,14 +156,14 @@ class Recording:
             )
         )
 
-    def end(self) -> None:
-        """A forward of the model is over; a step of it is kept if it ran to its end."""
+    def end(self, output: Any) -> None:
+        """A forward of the model is over; it becomes a step if it ran to its end and gave an output."""
         self._here.depth = getattr(self._here, "depth", 1) - 1
         recorder = self._recorder
         if self._here.depth > 0 or recorder is None:
             return
         self._here.recorder = None
-        if recorder.results:
+        if output is not None and recorder.results:
             _refuse_if_incomplete(recorder, self.layers)
             with self._lock:
                 self.steps.append(self._step(len(self.steps), recorder))
@@ -221,7 +221,7 @@ def recording(
         body = model.base_model
         begin = body.register_forward_pre_hook(lambda _module, args, kwargs: record.begin(args, kwargs), with_kwargs=True)
         stack.callback(begin.remove)
-        end = body.register_forward_hook(lambda _module, _args, _output: record.end())
+        end = body.register_forward_hook(lambda _module, _args, output: record.end(output), always_call=True)
         stack.callback(end.remove)
         stack.enter_context(opened(model, record) if eager is None else opened_eagerly(model, record, eager))
         try:

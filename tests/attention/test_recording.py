@@ -1,0 +1,283 @@
+"""Recording somebody else's code: exact at every step, and nothing stays behind."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers as tf
+from peft import LoraConfig, get_peft_model
+from torch import Tensor, nn
+
+import attnscope
+from attnscope import AttnscopeError
+from tests.attention import architectures, reference
+from tests.tolerances import LOGITS, SHALLOW
+
+PROMPT, NEW = 30, 6
+NAMES = [
+    "llama",
+    "qwen2",
+    "gemma3 inside a multimodal model",
+    "gemma2, softcap and window",
+    "gpt-oss, sinks and window",
+    "mistral, window",
+    "gpt2",
+    "falcon",
+    "gpt-neo, window",
+]
+
+
+def prompt(batch: int = 1, length: int = PROMPT, seed: int = 0) -> Tensor:
+    return torch.randint(3, architectures.VOCAB, (batch, length), generator=torch.Generator().manual_seed(seed))
+
+
+def written(model: Any, ids: Tensor, **more: Any) -> Tensor:
+    given = {"max_new_tokens": NEW, "do_sample": False, "eos_token_id": None, "pad_token_id": 0, **more}
+    made: Tensor = model.generate(ids, **given)
+    return made
+
+
+def hooks(model: nn.Module) -> int:
+    return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
+
+
+def state(model: nn.Module) -> Any:
+    kinds = {name: getattr(getattr(each, "config", None), "_attn_implementation", None) for name, each in model.named_modules()}
+    table = tf.AttentionInterface._global_mapping["sdpa"]
+    return kinds, hooks(model), table, model.training
+
+
+@pytest.mark.parametrize("queries", [["last"], ["last", "all"]])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_step_of_generate_is_what_eager_attention_gives_that_row(name: str, queries: list[str]) -> None:
+    model = architectures.tiny(name)
+    before, ids = state(model), prompt()
+    with attnscope.record(model, queries=queries) as record:
+        whole = written(model, ids)
+    assert state(model) == before
+    assert [step.queries for step in record.steps] == [PROMPT] + [1] * (NEW - 1)
+    assert [step.keys for step in record.steps] == list(range(PROMPT, PROMPT + NEW))
+    attentions = reference.eager(model, {"input_ids": whole}).attentions
+    for number, received in enumerate(record.received):
+        row = PROMPT - 1 + number
+        for layer in range(3):
+            got = received.at(prompt=0, layer=layer, queries="last").values
+            np.testing.assert_allclose(got, attentions[layer][0, :, row, : row + 1], atol=SHALLOW)
+    if "all" in queries:
+        got = record.received[0].at(prompt=0, queries="all").values
+        for layer in range(3):
+            np.testing.assert_allclose(got[layer], attentions[layer][0, :, :PROMPT, :PROMPT].mean(1), atol=SHALLOW)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2, softcap and window", "falcon"])
+def test_prompts_of_different_lengths_are_recorded_as_alone(name: str) -> None:
+    model = architectures.tiny(name)
+    short, long = prompt(1, 11, seed=4), prompt(1, 20, seed=5)
+    ids = torch.cat([torch.cat([torch.zeros(1, 9, dtype=torch.int64), short], 1), long])
+    mask = torch.ones_like(ids)
+    mask[0, :9] = 0
+    with attnscope.record(model, queries=["last", "all"]) as together:
+        written(model, ids, attention_mask=mask)
+    with attnscope.record(model, queries=["last", "all"]) as alone:
+        written(model, short)
+    for one, two in zip(together.received, alone.received, strict=True):
+        np.testing.assert_allclose(one.at(prompt=0).values[..., 9:], two.at(prompt=0).values, atol=SHALLOW)
+        assert (one.at(prompt=0).values[..., :9] == 0).all()
+
+
+def test_a_static_cache_records_the_tokens_that_are_there_and_their_distances() -> None:
+    model, ids = architectures.tiny("llama"), prompt()
+    with attnscope.record(model, measures=["distance"]) as dynamic:
+        written(model, ids)
+    with attnscope.record(model, measures=["distance"]) as static:
+        written(model, ids, cache_implementation="static")
+    for one, two in zip(dynamic.steps, static.steps, strict=True):
+        np.testing.assert_allclose(one.received.values, two.received.values, atol=SHALLOW)
+        np.testing.assert_allclose(one["distance"].values, two["distance"].values, atol=100 * SHALLOW)
+
+
+def loss_and_gradients(model: Any, ids: Tensor) -> tuple[Tensor, list[Tensor]]:
+    model.zero_grad()
+    loss = model(input_ids=ids, labels=ids).loss
+    loss.backward()
+    return loss.detach(), [each.grad.clone() for each in model.parameters() if each.grad is not None]
+
+
+@pytest.mark.parametrize("queries", [["last"], ["all"]])
+@pytest.mark.parametrize("name", ["llama", "gemma2, softcap and window", "gpt-oss, sinks and window", "falcon"])
+def test_a_training_step_has_the_same_loss_and_gradients(name: str, queries: list[str]) -> None:
+    model, ids = architectures.tiny(name), prompt(2, 14)
+    plain, gradients = loss_and_gradients(model, ids)
+    with attnscope.record(model, queries=queries) as record:
+        recorded, same = loss_and_gradients(model, ids)
+    attentions = reference.eager(model, {"input_ids": ids}).attentions
+    torch.testing.assert_close(recorded, plain, atol=LOGITS, rtol=LOGITS)
+    assert len(same) == len(gradients) > 0
+    for one, two in zip(gradients, same, strict=True):
+        torch.testing.assert_close(one, two, atol=1e-5, rtol=1e-3)
+    want = [each.mean(2) if queries == ["all"] else each[:, :, -1] for each in attentions]
+    for layer in range(3):
+        np.testing.assert_allclose(record.received[0].values[:, layer, :, 0], want[layer].detach(), atol=SHALLOW)
+
+
+def test_what_the_model_computes_for_the_last_token_is_bit_for_bit_what_it_was() -> None:
+    model, ids = architectures.tiny("llama"), prompt()
+    with torch.no_grad():
+        plain = model(input_ids=ids).logits
+        with attnscope.record(model):
+            recorded = model(input_ids=ids).logits
+    assert torch.equal(plain, recorded)
+
+
+def test_recordings_nest_and_a_lens_inside_one_is_not_heard() -> None:
+    from tests.models import tiny
+
+    model = tf.LlamaForCausalLM(tiny.llama_config()).eval()
+    ids = torch.randint(3, 200, (1, 12), generator=torch.Generator().manual_seed(0))
+    lens = attnscope.Lens(model, tiny.tokenizer())
+    with attnscope.record(model, queries=["last"], layers=[0]) as outer:
+        model(input_ids=ids)
+        with attnscope.record(model, queries=["all"], layers=[1]) as inner:
+            model(input_ids=ids)
+        lens.measure("a # b")
+        model(input_ids=ids)
+    assert (len(outer), len(inner)) == (3, 1)
+    np.testing.assert_array_equal(outer.received[0].values, outer.received[1].values)
+    attentions = reference.eager(model, {"input_ids": ids}).attentions
+    np.testing.assert_allclose(inner.received[0].values[0, 0, :, 0], attentions[1][0].mean(1), atol=SHALLOW)
+
+
+def test_an_exception_ends_the_recording_and_leaves_the_model_as_it_was() -> None:
+    model = architectures.tiny("llama")
+    before = state(model)
+    with pytest.raises(IndexError), attnscope.record(model) as record:
+        model(input_ids=prompt())
+        model(input_ids=torch.tensor([[10**6]]))
+    assert state(model) == before
+    assert len(record) == 1
+    with attnscope.record(model) as again:
+        model(input_ids=prompt())
+    assert len(again) == 1
+
+
+def test_a_caught_failure_inside_does_not_spoil_the_next_step() -> None:
+    model = architectures.tiny("llama")
+    with attnscope.record(model) as record:
+        with pytest.raises(IndexError):
+            model(input_ids=torch.tensor([[10**6]]))
+        model(input_ids=prompt())
+    assert [step.keys for step in record.steps] == [PROMPT]
+
+
+def test_two_threads_with_two_models_do_not_see_each_other() -> None:
+    models = [architectures.tiny("llama"), architectures.tiny("qwen2")]
+    failures: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for turn in range(4):
+                with attnscope.record(models[number], queries=["last", "all"]) as record:
+                    whole = written(models[number], prompt(1, 10 + number, seed=turn))
+                assert len(record) == NEW
+                rows = reference.eager(models[number], {"input_ids": whole}).attentions[2][0, :, -2]
+                got = record.received[-1].at(prompt=0, layer=2, queries="last").values
+                np.testing.assert_allclose(got, rows[:, : got.shape[-1]], atol=SHALLOW)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_a_model_that_another_thread_runs_is_recorded() -> None:
+    model = architectures.tiny("llama")
+    with attnscope.record(model) as record:  # as with a streamer that yields text while generate runs elsewhere
+        thread = threading.Thread(target=written, args=(model, prompt()))
+        thread.start()
+        thread.join()
+    assert len(record) == NEW
+
+
+def test_a_model_wrapped_by_peft_is_recorded_and_measured_with_its_adapter() -> None:
+    from tests.models import tiny
+
+    torch.manual_seed(0)
+    base = tf.LlamaForCausalLM(tiny.llama_config()).eval()
+    ids = torch.randint(3, 200, (1, 12), generator=torch.Generator().manual_seed(0))
+    plain = reference.eager(base, {"input_ids": ids}).attentions
+    settings: Any = LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+    wrapped: Any = get_peft_model(base, settings).eval()
+    with attnscope.record(wrapped) as record:
+        wrapped(input_ids=ids)
+    adapted = reference.eager(wrapped.get_base_model(), {"input_ids": ids}).attentions
+    record_of_lens = attnscope.Lens(wrapped, tiny.tokenizer()).measure_tokens(ids[0].tolist())
+    for layer in range(2):
+        np.testing.assert_allclose(record.received[0].values[0, layer, :, 0], adapted[layer][0, :, -1], atol=SHALLOW)
+        np.testing.assert_allclose(record_of_lens.received[layer, :, 0], adapted[layer][0, :, -1], atol=SHALLOW)
+    assert np.abs(record.received[0].values[0, 1, :, 0] - plain[1][0, :, -1].numpy()).max() > 100 * SHALLOW
+
+
+def test_prompt_tuning_is_refused_for_its_tokens_are_nobodys() -> None:
+    from peft import PromptTuningConfig
+    from tests.models import tiny
+
+    settings: Any = PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3)
+    wrapped: Any = get_peft_model(tf.LlamaForCausalLM(tiny.llama_config()), settings)
+    with pytest.raises(AttnscopeError, match="virtual tokens"), attnscope.record(wrapped):
+        pass
+
+
+def test_measures_by_name_and_their_absence() -> None:
+    model = architectures.tiny("llama")
+    with attnscope.record(model, measures=["entropy", "top1"]) as record:
+        model(input_ids=prompt())
+    attention = reference.eager(model, {"input_ids": prompt()}).attentions[1][0, :, -1]
+    nats = -(attention * attention.log()).sum(-1)
+    np.testing.assert_allclose(record["entropy"][0].values[0, 1, :, 0], nats, atol=20 * SHALLOW)
+    assert record["top1"][0].at(prompt=0, layer=1, queries="last").values.argmax(-1).tolist() == attention.argmax(-1).tolist()
+    with pytest.raises(AttnscopeError, match="not asked for"):
+        record["distance"]
+    with pytest.raises(AttnscopeError, match="token ids"), attnscope.record(model, measures=["previous"]):
+        written(model, prompt())  # a later step's ids are not the whole text
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"layers": [3]}, "layers 0 to 2"),
+        ({"heads": [4]}, "heads 0 to 3"),
+        ({"queries": ["lst"]}, "last, all"),
+        ({"measures": ["entrpy"]}, "near: entropy"),
+    ],
+)
+def test_what_does_not_exist_is_refused_before_anything_runs(options: dict[str, Any], words: str) -> None:
+    model = architectures.tiny("llama")
+    before = state(model)
+    with pytest.raises(AttnscopeError, match=words), attnscope.record(model, **options):
+        pass
+    assert state(model) == before
+
+
+def test_a_recording_in_which_nothing_ran_says_so() -> None:
+    with pytest.raises(AttnscopeError, match="no forward"), attnscope.record(architectures.tiny("llama")):
+        pass
+
+
+def test_lookback_is_the_share_on_the_prompt() -> None:
+    model = architectures.tiny("llama")
+    with attnscope.record(model) as record:
+        written(model, prompt())
+    share = record.lookback()
+    assert share.axes == ("step", "prompt", "layer", "head", "queries")
+    np.testing.assert_allclose(share.at(step=0).values, 1, atol=SHALLOW)
+    last = record.received[-1].values[..., :PROMPT].sum(-1)
+    np.testing.assert_allclose(share.at(step=NEW - 1).values, last, atol=SHALLOW)
+    assert (share.at(step=NEW - 1).values < 1).all()
