@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from attnscope.edits.attention import AttentionEdit
+from attnscope.errors import AttnscopeError
 from attnscope.measures import KEY, Measure
 from attnscope.measures.received import RECEIVED
 
@@ -81,13 +83,22 @@ class Ask:
 
 @dataclass(frozen=True)
 class WeightsEdit:
-    """Edits of the attention weights of one layer, in order; see `edits.attention`."""
+    """Edits of the attention weights of one layer: for each prompt, in order. See `edits.attention`."""
 
     layer: int
-    edits: tuple[object, ...]
+    edits: tuple[tuple[AttentionEdit, ...], ...]
 
-    def __call__(self, weights: Tensor, heads: range, q: Tensor, k: Tensor) -> Tensor:
-        """Weights (heads, rows, keys) -> the changed ones."""
-        for edit in self.edits:
-            weights = edit.weights(weights, self.layer, heads, q, k)  # type: ignore[attr-defined]
+    def __call__(self, weights: Tensor, prompt: int, heads: range, q: Tensor, k: Tensor) -> Tensor:
+        """Weights (heads, rows, keys) of a prompt -> the changed ones."""
+        for edit in self.edits[prompt]:
+            changed = edit.weights(weights, self.layer, heads, q, k)
+            if not isinstance(changed, Tensor) or changed.shape != weights.shape:
+                shape = tuple(changed.shape) if isinstance(changed, Tensor) else type(changed).__name__
+                raise AttnscopeError(
+                    f"the attention edit '{edit.key}' returns {shape} for weights of shape {tuple(weights.shape)}",
+                    where="its weights method",
+                    allowed=f"a tensor of shape {tuple(weights.shape)}",
+                    todo="fix the edit",
+                )
+            weights = changed
         return weights

@@ -106,8 +106,8 @@ class Recorder:
         if edit is not None:
             ask = Ask(ask.weights, ask.rows, ask.output, ask.measures, ask.pairs, edit)
         backend = choose(call, view, ask)
-        if layer in wanted.layers:
-            self._refuse_blind_rows(layer, view, ask)
+        if layer in wanted.layers or hidden is not None:
+            self._refuse_blind_rows(layer, view, ask, every=hidden is not None)
         result = backend.attend(call, view, ask)
         if layer in wanted.layers:
             values = {name: self._keep(layer, name, each) for name, each in result.values.items()}
@@ -153,21 +153,27 @@ class Recorder:
             }
         return self._pairs[rows]
 
-    def _refuse_blind_rows(self, layer: int, view: View, ask: Ask) -> None:
-        """A query that sees no key has no attention; models differ in what they make of it."""
+    def _refuse_blind_rows(self, layer: int, view: View, ask: Ask, *, every: bool) -> None:
+        """A query that sees no key has no attention; models differ in what they make of it.
+
+        every: also queries that nothing is read of, but for pads.
+        """
         if view.numbers:  # another layer has shown it already
             return
         for prompt, plan in enumerate(view.plans):
-            share = ask.weights[prompt, :, : plan.visible.shape[1]].abs().sum(0)  # (rows,)
-            beyond = ask.weights[prompt, :, plan.visible.shape[1] :].abs().sum()
-            blind = ((plan.visible == 0) & (share > 0)).any(0).nonzero()
+            count = plan.visible.shape[1]
+            wanted = ask.weights[prompt, :, :count].abs().sum(0) > 0  # (rows,)
+            if every and self.wanted.real is None:
+                wanted = wanted | True
+            beyond = ask.weights[prompt, :, count:].abs().sum()
+            blind = ((plan.visible == 0) & wanted).any(0).nonzero()
             if len(blind) or float(beyond) > 0:
                 where = int(view.positions[blind[0, 0]]) if len(blind) else int(view.positions[-1])
                 raise AttnscopeError(
                     f"the query at position {where} sees no key in layer {layer}",
                     where=f"prompt {prompt} of the batch",
                     allowed="queries that see at least one key",
-                    todo="leave this query out of the group, or check the attention mask",
+                    todo="hide fewer keys" if every else "leave this query out, or check the attention mask",
                 )
 
     def _keep(self, layer: int, name: str, values: Tensor) -> Tensor:

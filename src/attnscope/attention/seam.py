@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from attnscope.attention.ask import WeightsEdit
 from attnscope.attention.call import AnyCall
+from attnscope.edits.attention import AttentionEdit
+from attnscope.edits.attention.ablate import Ablate
+from attnscope.edits.attention.hide import Hide
+from attnscope.errors import AttnscopeError
 
 
 class Edits(Protocol):
@@ -40,3 +47,93 @@ class NoEdits:
 
     def output(self, layer: int, output: Tensor) -> Tensor:
         return output
+
+
+@dataclass(frozen=True)
+class PlacedEdits:
+    """Edits with positions: `prompts[n]` are those of the batch's prompt n, `lengths[n]` its number of tokens."""
+
+    prompts: Sequence[Sequence[AttentionEdit]]
+    lengths: Sequence[int]
+
+    def touch(self, layer: int) -> bool:
+        return any(edit.applies_to(layer) for edits in self.prompts for edit in edits)
+
+    def hidden(self, layer: int, call: AnyCall) -> Tensor | None:
+        masks = [[edit for edit in edits if _masks(edit) and edit.applies_to(layer)] for edits in self.prompts]
+        if not any(masks):
+            return None
+        per_head = any(edit.heads != "all" for edits in masks for edit in edits if isinstance(edit, Hide))
+        heads = call.heads if per_head else 1
+        hidden = torch.zeros(call.batch, heads, call.queries, call.keys, dtype=torch.bool, device=call.device)
+        for prompt, edits in enumerate(masks):
+            for edit in edits:
+                if isinstance(edit, Hide):
+                    _hide(hidden[prompt], edit, call)
+        return hidden
+
+    def weights(self, layer: int) -> WeightsEdit | None:
+        edits = [
+            tuple(edit for edit in each if edit.changes == "weights" and not _masks(edit) and edit.applies_to(layer))
+            for each in self.prompts
+        ]
+        return WeightsEdit(layer, tuple(edits)) if any(edits) else None
+
+    def output(self, layer: int, output: Tensor) -> Tensor:
+        ablations = [[edit for edit in edits if isinstance(edit, Ablate) and edit.applies_to(layer)] for edits in self.prompts]
+        if not any(ablations):
+            return output
+        changed = output.clone()
+        for prompt, edits in enumerate(ablations):
+            for edit in edits:
+                for head in edit.heads_of(layer):
+                    _refuse_head(edit, layer, head, output.shape[2])
+                    changed[prompt, :, head] = self._replacement(edit, layer, head, output[prompt, :, head], prompt)
+        return changed
+
+    def _replacement(self, edit: Ablate, layer: int, head: int, output: Tensor, prompt: int) -> Tensor:
+        """What a head's output (Sq, Dv) is replaced by."""
+        if edit.how == "zero":
+            return torch.zeros_like(output)
+        if edit.how == "mean":
+            return output[: self.lengths[prompt]].mean(0).expand_as(output)
+        values = output.new_tensor(edit.value_of(layer, head))
+        if values.shape != output.shape[1:]:
+            raise AttnscopeError(
+                f"the output of layer {layer} head {head} has {output.shape[1]} values, {len(values)} are given",
+                where="ablate: values",
+                allowed=f"{output.shape[1]} numbers",
+                todo="give a vector of the head's size",
+            )
+        return values.expand_as(output)
+
+
+def _masks(edit: AttentionEdit) -> bool:
+    """Whether an edit is a mask: then it goes in before softmax, which is exact however little is left."""
+    return isinstance(edit, Hide) and edit.how == "renormalise"
+
+
+def _hide(hidden: Tensor, edit: Hide, call: AnyCall) -> None:
+    """hidden (heads or 1, Sq, Sk) is written to."""
+    rows = torch.as_tensor([place - call.first for place in edit.query_positions if place >= call.first])
+    keys = torch.as_tensor(edit.key_positions)
+    heads = range(len(hidden)) if edit.heads == "all" or len(hidden) == 1 else edit.heads
+    for head in heads:
+        if not 0 <= head < len(hidden):
+            raise AttnscopeError(
+                f"there is no head {head} to hide keys from",
+                where="hide: heads",
+                allowed=f"heads 0 to {call.heads - 1}",
+                todo="choose heads from these",
+            )
+        hidden[head, rows[:, None], keys[None, :]] = True
+
+
+def _refuse_head(edit: Ablate, layer: int, head: int, count: int) -> None:
+    if not 0 <= head < count:
+        raise AttnscopeError(
+            f"layer {layer} has no head {head}",
+            where="ablate",
+            allowed=f"heads 0 to {count - 1}",
+            todo="choose heads from these",
+        )

@@ -76,7 +76,8 @@ def _general(work: _Pass, tasks: Sequence[Task], ask: Ask, view: View, totals: d
         heads = slice(task.head * group, task.beyond * group)
         if ask.edit is not None:
             k = torch.arange(task.first, task.last, device=block.device)
-            edited = ask.edit(block, range(heads.start, heads.stop), view.positions[task.start : task.stop], k)
+            q = view.positions[task.start : task.stop]
+            edited = ask.edit(block, task.prompt, range(heads.start, heads.stop), q, k)
             block.copy_(edited)
         if work.output is not None:
             ones = torch.ones_like(sums)

@@ -29,7 +29,8 @@ class Reference(Backend):
         matrix = attention_matrix(call, view)
         if ask.edit is not None:
             k = torch.arange(call.keys, device=call.device)
-            edited = [ask.edit(each, range(call.heads), view.positions, k) for each in matrix]
+            every = range(call.heads)
+            edited = [ask.edit(each, prompt, every, view.positions, k) for prompt, each in enumerate(matrix)]
             matrix = torch.stack(edited)
         output = attention_output(call, matrix) if ask.output else None
         return Result(reduce_matrix(ask, matrix), output)
