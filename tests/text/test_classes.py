@@ -74,7 +74,7 @@ def test_a_class_that_cannot_be_read_is_refused(rule: str) -> None:
 
 
 def test_a_name_twice_and_the_name_other_are_refused() -> None:
-    with pytest.raises(AttnscopeError, match="there already"):
+    with pytest.raises(AttnscopeError, match="already a class 'a'"):
         parse_classes(["a=#", "a=*"])
     with pytest.raises(AttnscopeError, match="other"):
         parse_classes(["other=#"])
