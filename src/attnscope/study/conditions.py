@@ -90,6 +90,4 @@ def _flat_edit(edit: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _refuse_both(edit: dict[str, Any]) -> Any:
     what = "'{key}' stands beside edits: put it into one of them"
-    raise PydanticCustomError(
-        "one_of", what, {"key": next(iter(edit)), "near": "edits, or the keys of one edit"}
-    )
+    raise PydanticCustomError("one_of", what, {"key": next(iter(edit)), "near": "edits, or the keys of one edit"})
