@@ -24,6 +24,14 @@ class Spec(BaseModel):
         return data
 
 
+class NamedSpec(Spec):
+    """A mapping that may also be written as its name alone."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [{"type": "string", "minLength": 1}, handler.resolve_ref_schema(handler(schema))]}
+
+
 def refuse_unknown_keys(data: Mapping[Any, Any], known: Mapping[str, Any] | set[str]) -> None:
     """For use in validators: the first key that is not known, with the nearest that are."""
     for key in data:

@@ -43,9 +43,8 @@ def attnscope(site: Path, *words: object) -> Outcome:
 def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where pip has put the dummy plugin; built from a copy, as building leaves files behind."""
     home = tmp_path_factory.mktemp("plugin")
-    for name in ("pyproject.toml", "attnscope_dummy"):
-        copy = shutil.copytree if (HERE / name).is_dir() else shutil.copy
-        copy(HERE / name, home / name)  # type: ignore[operator]
+    shutil.copy(HERE / "pyproject.toml", home)
+    shutil.copytree(HERE / "attnscope_dummy", home / "attnscope_dummy")
     offline = ["--no-index", "--no-deps", "--no-build-isolation", "--quiet", "--disable-pip-version-check"]
     words = ["-m", "pip", "install", *offline, "--target", str(home / "site"), str(home)]
     done = python(home, *words)

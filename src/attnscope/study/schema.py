@@ -8,6 +8,7 @@ import regex
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from attnscope.spec import NamedSpec
 from attnscope.spec import Spec as Spec
 from attnscope.study.classes import ClassSpec as ClassSpec
 from attnscope.study.conditions import ConditionSpec as ConditionSpec
@@ -18,7 +19,7 @@ from attnscope.text.groups import GROUPS
 from attnscope.text.sets import PROMPT_SETS
 
 
-class ModelSpec(Spec):
+class ModelSpec(NamedSpec):
     """One model of the study."""
 
     label: Line = Field(description="Its name in tables and figures.")
