@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,16 @@ from attnscope.text.sets import PROMPT_SETS
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
+PLUGIN = ROOT / "tests/plugin/attnscope_dummy"
+FAMILIES = (  # what is added, its entry points, the dummy plugin's module, where the built-in ones are
+    ("class rule", "attnscope.class_rules", "token_id.py", "text/rules/"),
+    ("prompt edit", "attnscope.prompt_edits", "drop.py", "edits/prompt/"),
+    ("source of text to insert", "attnscope.sources", "countdown.py", "edits/sources/"),
+    ("attention edit", "attnscope.attention_edits", "sharpen.py", "edits/attention/"),
+    ("query group", "attnscope.query_groups", "newest.py", "text/groups/"),
+    ("set of prompts", "attnscope.prompt_sets", "sums.py", "text/sets/"),
+    ("measure", "attnscope.measures", "reach.py", "measures/"),
+)
 SECTIONS = {
     "models": schema.ModelSpec,
     "prompts": schema.PromptsSpec,
@@ -47,6 +58,7 @@ def pages() -> dict[Path, str]:
 def _pages() -> dict[Path, str]:
     made = {"cli.md": _cli(), "study-file.md": _study_file(), "run.md": _run(), "figures.md": _figures()}
     found = {DOCS / name: "\n".join(lines) + "\n" for name, lines in made.items()}
+    found[DOCS / "extending.md"] = _extending((DOCS / "extending.md").read_text(encoding="utf-8"))
     found[ROOT / "src/attnscope/study/study.schema.json"] = json.dumps(study_schema(), indent=1) + "\n"
     return found
 
@@ -208,6 +220,23 @@ def _figures() -> Iterator[str]:
         yield "| column | meaning | |\n|---|---|---|"
         for field in kind.fields:
             yield f"| `{field.name}` | {field.meaning} | {'optional' if field.optional else 'needed'} |"
+
+
+def _extending(page: str) -> str:
+    """The page with its table and examples brought up to date; the rest of it is written by hand."""
+    table = ["| to add | entry points | files | lines | example | built-in ones |", "|---|---|---|---|---|---|"]
+    for word, group, name, folder in FAMILIES:
+        lines = sum(bool(line.strip()) for line in (PLUGIN / name).read_text(encoding="utf-8").splitlines())
+        example = f"[`{name}`](../tests/plugin/attnscope_dummy/{name})"
+        table.append(f"| {word} | `{group}` | 2 | {lines} + 2 | {example} | `{folder}` |")
+    written = "<!-- table -->\n" + "\n".join(table) + "\n<!-- /table -->"
+    page = re.sub(r"<!-- table -->.*?<!-- /table -->", lambda _: written, page, flags=re.DOTALL)
+
+    def example_of(match: re.Match[str]) -> str:
+        code = (PLUGIN / match[1]).read_text(encoding="utf-8")
+        return f"<!-- {match[1]} -->\n\n```python\n{code}```\n"
+
+    return re.sub(r"<!-- (\w+\.py) -->\n(?:\n```python\n.*?```\n)?", example_of, page, flags=re.DOTALL)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 
 import polars as pl
@@ -13,7 +14,7 @@ import yaml
 from tests.models import tiny
 from tests.plugin.attnscope_dummy.reach import REACH
 from tests.plugin.attnscope_dummy.sharpen import Sharpen
-from tests.plugin.conftest import attnscope, offer, python
+from tests.plugin.conftest import HERE, ROOT, attnscope, offer, python
 
 PLUS = tiny.VOCABULARY.index("+")
 
@@ -99,10 +100,15 @@ def test_the_schema_offers_what_a_plugin_adds_and_the_built_in_one_does_not(plug
         assert word in with_plugin.out
         assert word not in without.out
     json.loads(with_plugin.out)
-    code = "import runpy; [print(text) for text in runpy.run_path('scripts/reference.py')['pages']().values()]"
-    generated = python(plugin, "-c", f"import os; os.chdir({str(Path.cwd())!r}); {code}")
-    assert generated.code == 0, generated.err
-    assert "countdown" not in generated.out.replace("attnscope_dummy.countdown", "").partition("# Extending")[0]
+
+
+def test_generated_pages_are_the_same_with_a_plugin_installed(plugin: Path, tmp_path: Path) -> None:
+    script = ROOT / "scripts" / "reference.py"
+    code = f"import runpy; print(*runpy.run_path({str(script)!r})['pages']().values(), sep='')"
+    with_plugin, without = (python(site, "-c", code) for site in (plugin, tmp_path))
+    assert without.code == 0, without.err
+    assert "countdown" in without.out  # the page on extending shows the plugin's files
+    assert with_plugin.out == without.out
 
 
 @pytest.mark.parametrize(
@@ -155,6 +161,18 @@ def test_the_plugins_measure_and_attention_edit_do_what_they_say() -> None:
     sharp = Sharpen(sharpen=2).weights(matrix, 0, range(3), positions, positions)
     torch.testing.assert_close(sharp.sum(-1), matrix.sum(-1))
     assert (sharp.amax(-1) >= matrix.amax(-1)).all()
+
+
+def test_the_page_on_extending_shows_every_module_of_the_plugin_as_it_is() -> None:
+    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    offered = tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]
+    assert len(offered) >= 7
+    for group, members in offered.items():
+        for value in members.values():
+            module = value.partition(":")[0].rpartition(".")[2]
+            code = (HERE / "attnscope_dummy" / f"{module}.py").read_text(encoding="utf-8")
+            assert f"```python\n{code}```" in page, module
+        assert f"| `{group}` | 2 |" in page, group
 
 
 RULE = """\
