@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,15 +14,29 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from attnscope.cli.main import app
-from attnscope.edits.sources import sources
+from attnscope.edits.prompt import PROMPT_EDITS, PromptEdit
+from attnscope.edits.sources import SOURCES, Source
 from attnscope.figures.kind import kinds
+from attnscope.registry import built_in_only
 from attnscope.runs.tables import TABLES
 from attnscope.study import schema
-from attnscope.study.file import bundled_studies, read_study
-from attnscope.text.sets import prompt_sets
+from attnscope.study.file import bundled_studies, read_study, study_schema
+from attnscope.text.groups import GROUPS
+from attnscope.text.rules import rules_by_key
+from attnscope.text.sets import PROMPT_SETS
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
+PLUGIN = ROOT / "tests/plugin/attnscope_dummy"
+FAMILIES = (  # what is added, its entry points, the dummy plugin's module, where the built-in ones are
+    ("class rule", "attnscope.class_rules", "token_id.py", "text/rules/"),
+    ("prompt edit", "attnscope.prompt_edits", "drop.py", "edits/prompt/"),
+    ("source of text to insert", "attnscope.sources", "countdown.py", "edits/sources/"),
+    ("attention edit", "attnscope.attention_edits", "sharpen.py", "edits/attention/"),
+    ("query group", "attnscope.query_groups", "newest.py", "text/groups/"),
+    ("set of prompts", "attnscope.prompt_sets", "sums.py", "text/sets/"),
+    ("measure", "attnscope.measures", "reach.py", "measures/"),
+)
 SECTIONS = {
     "models": schema.ModelSpec,
     "prompts": schema.PromptsSpec,
@@ -35,18 +50,23 @@ SECTIONS = {
 
 
 def pages() -> dict[Path, str]:
-    """Every generated page, by its path."""
+    """Every generated page, by its path; of attnscope alone, whatever plugins are installed."""
+    with built_in_only():
+        return _pages()
+
+
+def _pages() -> dict[Path, str]:
     made = {"cli.md": _cli(), "study-file.md": _study_file(), "run.md": _run(), "figures.md": _figures()}
     found = {DOCS / name: "\n".join(lines) + "\n" for name, lines in made.items()}
-    declared = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema.Study.model_json_schema()}
-    found[ROOT / "src/attnscope/study/study.schema.json"] = json.dumps(declared, indent=1) + "\n"
+    found[DOCS / "extending.md"] = _extending((DOCS / "extending.md").read_text(encoding="utf-8"))
+    found[ROOT / "src/attnscope/study/study.schema.json"] = json.dumps(study_schema(), indent=1) + "\n"
     return found
 
 
 def _cli() -> Iterator[str]:
     yield "# Command line"
     yield ""
-    yield "Made from the commands themselves by `make docs`. Exit codes: 0 done, 2 something to mend (told in one line"
+    yield "Made from the commands themselves by `make docs`. Exit codes: 0 done, 2 something to fix (one line"
     yield "on standard error), 130 stopped with Ctrl-C."
     group = typer.main.get_command(app)
     context = typer.Context(group, info_name="attnscope")
@@ -82,20 +102,49 @@ def _study_file() -> Iterator[str]:
         yield ""
         yield from _keys(part)
         if name == "conditions":
-            yield "\n### What can be inserted\n"
-            yield "| `insert:` | meaning |\n|---|---|"
-            for key, source in sources().items():
-                told = "; ".join(f"`{field}`: {info.description}" for field, info in source.model_fields.items())
-                yield f"| `{{{key}: ...}}` | {(source.__doc__ or '').strip()} {told} |"
+            yield from _edits()
+        if name == "classes":
+            yield from _rules()
+        if name == "measure":
+            yield "\n### Query groups\n"
+            yield "| group | meaning |\n|---|---|"
+            for group in GROUPS.members.values():
+                yield f"| `{group.name}` | {group.meaning} |"
+            yield "| a segment's name | The tokens of that segment. |"
     yield "\n## Layers\n"
     yield "`all`, numbers from 0, or relative depths: " + (schema.DepthsSpec.model_fields["depths"].description or "")
     yield "\n## Bundled sets of prompts\n"
-    for each in prompt_sets().values():
+    for each in PROMPT_SETS.members.values():
         fields = ", ".join(f"`{field}`" for field in each.layouts.fields)
         yield f"- `{each.name}`: {each.about}. Segments: {fields}."
     yield "\n## Bundled studies\n"
     for name, path in bundled_studies().items():
         yield f"- `{name}`: {read_study(path).question}"
+
+
+def _edits() -> Iterator[str]:
+    for key, edit in PROMPT_EDITS.members.items():
+        yield f"\n### {key}\n"
+        yield (edit.__doc__ or "").strip()
+        yield ""
+        yield from _keys(edit)
+    yield "\n### What can be inserted\n"
+    yield "| `insert:` | meaning |\n|---|---|"
+    for key, source in SOURCES.members.items():
+        fields = "; ".join(f"`{field}`: {info.description}" for field, info in source.model_fields.items())
+        yield f"| `{{{key}: ...}}` | {(source.__doc__ or '').strip()} {fields} |"
+
+
+def _rules() -> Iterator[str]:
+    yield "\n### Class rules\n"
+    yield "A class has one rule, written as text or as a mapping: `digits: re:[0-9]` is `digits: {regex: '[0-9]'}`."
+    yield "Text without a prefix is a set of characters: `'#*'` is any `#` or `*`. A prefix is a word of two or more"
+    yield "letters, digits, `_` or `-` right before a colon, and one that no rule has is refused. To use such text as"
+    yield "characters, write `chars:` before it. `in:SEGMENT:` before characters or a pattern is `within`."
+    yield ""
+    yield "| text | key | meaning |\n|---|---|---|"
+    for key, rule in rules_by_key().items():
+        yield f"| `{rule.prefix}` | `{key}` | {rule.meaning} |"
 
 
 def _keys(part: type[BaseModel]) -> Iterator[str]:
@@ -126,10 +175,12 @@ def _words(annotation: Any) -> str:
     if origin is dict:
         return f"mapping of {_words(inner[0])} to {_words(inner[1])}"
     if hasattr(annotation, "__metadata__"):
-        return "one source" if "Discriminator" in str(annotation) else _words(inner[0])
+        return _words(inner[0])
     named = {str: "text", int: "number", float: "number", bool: "true or false", Any: "anything"}
     if annotation in named:
         return named[annotation]
+    if annotation in (Source, PromptEdit):
+        return "one source" if annotation is Source else "edit"
     return "mapping" if isinstance(annotation, type) and issubclass(annotation, BaseModel) else str(annotation)
 
 
@@ -169,6 +220,23 @@ def _figures() -> Iterator[str]:
         yield "| column | meaning | |\n|---|---|---|"
         for field in kind.fields:
             yield f"| `{field.name}` | {field.meaning} | {'optional' if field.optional else 'needed'} |"
+
+
+def _extending(page: str) -> str:
+    """The page with its table and examples brought up to date; the rest of it is written by hand."""
+    table = ["| to add | entry points | files | lines | example | built-in ones |", "|---|---|---|---|---|---|"]
+    for word, group, name, folder in FAMILIES:
+        lines = sum(bool(line.strip()) for line in (PLUGIN / name).read_text(encoding="utf-8").splitlines())
+        example = f"[`{name}`](../tests/plugin/attnscope_dummy/{name})"
+        table.append(f"| {word} | `{group}` | 2 | {lines} + 2 | {example} | `{folder}` |")
+    written = "<!-- table -->\n" + "\n".join(table) + "\n<!-- /table -->"
+    page = re.sub(r"<!-- table -->.*?<!-- /table -->", lambda _: written, page, flags=re.DOTALL)
+
+    def example_of(match: re.Match[str]) -> str:
+        code = (PLUGIN / match[1]).read_text(encoding="utf-8")
+        return f"<!-- {match[1]} -->\n\n```python\n{code}```\n"
+
+    return re.sub(r"<!-- (\w+\.py) -->\n(?:\n```python\n.*?```\n)?", example_of, page, flags=re.DOTALL)
 
 
 if __name__ == "__main__":

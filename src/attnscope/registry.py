@@ -2,13 +2,18 @@
 
 A family is one `Registry`. Its members are the objects that the modules of one package define, and whatever installed
 packages offer under the family's entry points. Being defined is being registered: there is no second list.
+
+Nothing is imported until a family is first asked for its members, so that `--help` stays quick and a broken plugin
+stops only what uses it.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
@@ -16,6 +21,18 @@ from typing import Any, Generic, TypeVar
 from attnscope.errors import AttnscopeError, near
 
 T = TypeVar("T")
+
+_BUILT_IN_ONLY: ContextVar[bool] = ContextVar("built_in_only", default=False)
+
+
+@contextmanager
+def built_in_only() -> Iterator[None]:
+    """Inside, every family has its built-in members alone: for the reference pages, which no plugin may change."""
+    before = _BUILT_IN_ONLY.set(True)
+    try:
+        yield
+    finally:
+        _BUILT_IN_ONLY.reset(before)
 
 
 class Registry(Generic[T]):
@@ -37,22 +54,19 @@ class Registry(Generic[T]):
         self.word, self.package, self.group = word, package, group
         self._is_member, self._name_of = is_member, name_of
 
-    @cached_property
+    @property
     def members(self) -> dict[str, T]:
         """Every member, the built-in ones first."""
-        found: dict[str, T] = {}
-        origins: dict[str, str] = {}
-        for member, origin in [*self._built_in(), *self._installed()]:
-            name = self._name_of(member)
-            if name in found and found[name] is not member:
-                raise AttnscopeError(
-                    f"two packages define the {self.word} '{name}'",
-                    where=f"{origins[name]} and {origin}",
-                    allowed="each name once",
-                    todo="uninstall one of them, or rename its member",
-                )
-            found[name], origins[name] = member, origin
-        return found
+        return self.built_in if _BUILT_IN_ONLY.get() else self._every
+
+    @cached_property
+    def built_in(self) -> dict[str, T]:
+        """The members that come with attnscope, whatever else is installed."""
+        return self._by_name(self._defined())
+
+    @cached_property
+    def _every(self) -> dict[str, T]:
+        return self._by_name([*self._defined(), *self._installed()])
 
     def find(self, name: str, where: str) -> T:
         """The member of this name; refused with the nearest names if there is none."""
@@ -62,7 +76,22 @@ class Registry(Generic[T]):
             )
         return self.members[name]
 
-    def _built_in(self) -> list[tuple[T, str]]:
+    def _by_name(self, members: Sequence[tuple[T, str]]) -> dict[str, T]:
+        by_name: dict[str, T] = {}
+        origins: dict[str, str] = {}
+        for member, origin in members:
+            name = self._name_of(member)
+            if name in by_name and by_name[name] is not member:
+                raise AttnscopeError(
+                    f"two packages define the {self.word} '{name}'",
+                    where=f"{origins[name]} and {origin}",
+                    allowed="each name once",
+                    todo="uninstall one of them, or rename its member",
+                )
+            by_name[name], origins[name] = member, origin
+        return by_name
+
+    def _defined(self) -> list[tuple[T, str]]:
         package = importlib.import_module(self.package)
         modules = [
             importlib.import_module(f"{self.package}.{each.name}") for each in pkgutil.iter_modules(package.__path__)
@@ -83,7 +112,8 @@ class Registry(Generic[T]):
         except Exception as error:
             raise self._unusable(entry, f"{type(error).__name__}: {error}") from error
         if not self._is_member(member):
-            raise self._unusable(entry, f"it is a {type(member).__name__}")
+            kind = f"the class {member.__name__}" if isinstance(member, type) else f"a {type(member).__name__}"
+            raise self._unusable(entry, f"it is {kind}")
         return member
 
     def _unusable(self, entry: EntryPoint, why: str) -> AttnscopeError:

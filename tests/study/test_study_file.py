@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
+from jsonschema import Draft202012Validator
 
 from attnscope.errors import AttnscopeError
-from attnscope.study.file import bundled_studies, find_study, parse_study, read_study
+from attnscope.study.file import bundled_studies, find_study, parse_study, read_study, study_schema
 from attnscope.study.schema import Study
 
 GOOD = """\
@@ -50,12 +52,20 @@ def test_a_good_study_is_read() -> None:
         (broken("tokens: 5", "tokns: 5"), 10, ["unknown key 'tokns'", "near: tokens"]),
         (broken("tokens: 5", "tokens: five"), 10, ["integer"]),
         (broken("tokens: 5", "tokens: 0"), 10, ["0 is out of range", "1 or more"]),
-        (broken("    tokens: 5\n", ""), 8, ["how long"]),
-        (broken("before: question", "before: qestion"), 11, ["no segment is named 'qestion'", "near: question"]),
+        (broken("    tokens: 5\n", ""), 8, ["needs a length"]),
+        (
+            broken("before: question", "before: qestion"),
+            11,
+            ["chat layout has no segment 'qestion'", "near: question"],
+        ),
         (broken("    before: question\n", ""), 8, ["before one segment or after one"]),
-        (broken('repeat: "/"', 'repeats: "/"'), 9, ["inserted is not said", "repeat"]),
+        (broken('repeat: "/"', 'repeats: "/"'), 9, ["what is to be inserted", "unknown key 'repeats'", "near: repeat"]),
         (broken('hash: "#"', "hash: #"), 13, ["unquoted #"]),
-        (broken("segment:question", "segment:qestion"), 14, ["no segment is named", "near: question"]),
+        (
+            broken("segment:question", "segment:qestion"),
+            14,
+            ["chat layout has no segment 'qestion'", "near: question"],
+        ),
         (broken("queries: [last, question]", "queries: [lst]"), 16, ["unknown query group 'lst'", "near: last"]),
         (broken("queries: [last, question]", "queries: [answer]"), 16, ["prompts have no answer"]),
         (broken("measure:", "mesure:"), 15, ["unknown key 'mesure'", "near: measure"]),
@@ -131,3 +141,82 @@ def test_the_study_to_start_from_can_be_read(tmp_path: Path) -> None:
 
     text = (files("attnscope.study") / "start.yaml").read_text(encoding="utf-8")
     assert parse_study(text, "start.yaml").figures
+
+
+TWO = """\
+  - name: filler
+    edits:
+      - {insert: {repeat: "/"}, tokens: 5, before: question}
+      - {insert: {repeat: "-"}, tokens: 3, after: question}
+"""
+ONE = """\
+  - name: filler
+    insert: {repeat: "/"}
+    tokens: 5
+    before: question
+"""
+
+
+def test_a_condition_may_list_its_edits() -> None:
+    study = parse_study(broken(ONE, TWO), "x.yaml")
+    assert [len(part.edits) for part in study.conditions] == [0, 2]
+    assert study.condition("filler").inserts
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        (broken(ONE, TWO.replace("tokens: 3", "tokns: 3")), 11, ["unknown key 'tokns'", "near: tokens"]),
+        (broken(ONE, TWO.replace("after: question", "after: qestion")), 11, ["no segment 'qestion'", "near: question"]),
+        (broken(ONE, TWO.replace("- {insert", "- {inser", 1)), 10, ["names an edit", "near: insert"]),
+        (broken(ONE, TWO + "    tokens: 5\n"), 8, ["'tokens' stands beside edits"]),
+        (broken('    insert: {repeat: "/"}\n', ""), 8, ["no edit that tokens belongs to"]),
+        (broken("tokens: 5", "match: gone"), 10, ["no earlier condition 'gone'"]),
+        (broken('hash: "#"', 'hash: "token:42"'), 13, ["unknown class rule 'token:'", "write chars:token:42"]),
+        (broken('hash: "#"', 'hash: {regx: "a"}'), 13, ["unknown key 'regx'", "near: regex"]),
+        (broken('hash: "#"', 'hash: {regex: "a", characters: b}'), 13, ["a class has one rule"]),
+        (broken('hash: "#"', "hash: {label: a}"), 13, ["a class has one rule", "characters, regex, segment, special"]),
+        (broken('hash: "#"', "hash: {regex: 3}"), 13, ["regex can't be 3"]),
+        (broken('hash: "#"', "hash: {segment: true}"), 13, ["segment can't be True"]),
+        (broken('hash: "#"', "hash: {special: true, within: question}"), 13, ["limited to a segment"]),
+        (broken('hash: "#"', "hash: {characters: a, within: qestion}"), 13, ["no segment 'qestion'"]),
+    ],
+)
+def test_mistakes_in_edits_and_rules_are_located_too(text: str, line: int, words: list[str]) -> None:
+    test_a_mistake_is_told_with_its_line_and_what_is_right(text, line, words)
+
+
+def test_a_study_is_the_same_after_it_was_stored() -> None:
+    classes = 'a: "ab:"\n  special: "special:"\n  within: "in:question:re:x"\n  mapping: {characters: "re:", label: R}'
+    study = parse_study(broken('hash: "#"', classes.replace('"ab:"', '"chars:ab:"')), "x.yaml")
+    assert Study.model_validate(study.model_dump(mode="json")) == study
+    assert study.rules == {
+        "a": "chars:ab:",
+        "special": "special:",
+        "within": "in:question:re:x",
+        "mapping": "chars:re:",
+        "question": "segment:question",
+    }
+
+
+@pytest.mark.parametrize("name", sorted(bundled_studies()))
+def test_the_schema_allows_every_bundled_study(name: str) -> None:
+    study = yaml.safe_load(bundled_studies()[name].read_text(encoding="utf-8"))
+    errors = [error.message for error in Draft202012Validator(study_schema()).iter_errors(study)]
+    assert not errors
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("classes", {"x": {"regx": "a"}}),
+        ("classes", {"x": {"regex": "a", "segment": "b"}}),
+        ("conditions", [{"name": "x", "inset": {"repeat": "/"}}]),
+        ("conditions", [{"name": "x", "edits": [{"inset": 3}]}]),
+        ("prompts", {"set": "blcks"}),
+    ],
+)
+def test_the_schema_refuses_what_a_study_would_be_refused_for(key: str, value: object) -> None:
+    study, schema = yaml.safe_load(GOOD), Draft202012Validator(study_schema())
+    assert schema.is_valid(study)
+    assert not schema.is_valid({**study, key: value})

@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnscope.errors import AttnscopeError
-from attnscope.text.classes import membership, parse_classes
+from attnscope.text.classes import membership, parse_classes, parse_rule, written_rule
+from attnscope.text.rules import RULES, Claims, ClassRule
 from attnscope.text.tokens import Token
 
 
 def cut(text: str, lengths: list[int]) -> list[Token]:
-    """Tokens of these lengths one after the other, the last one taking what is left; a length of 0 is a mark."""
+    """Tokens of these lengths one after the other, the last one taking what is left; a length of 0 covers nothing."""
     tokens: list[Token] = []
     start = 0
     for length in lengths:
@@ -24,13 +25,13 @@ def cut(text: str, lengths: list[int]) -> list[Token]:
     return tokens
 
 
-RULES = st.dictionaries(
+CLASSES = st.dictionaries(
     st.sampled_from(["a", "b", "c", "d"]),
     st.sampled_from(["#", "*# ", "re:\\s+", "re:[0-9]", "re:.", "special:", "special:x", "é"]),
 )
 
 
-@given(text=st.text(max_size=60), lengths=st.lists(st.integers(0, 5), max_size=20), rules=RULES)
+@given(text=st.text(max_size=60), lengths=st.lists(st.integers(0, 5), max_size=20), rules=CLASSES)
 def test_shares_add_up_to_one_for_every_token_of_any_text(text: str, lengths: list[int], rules: dict[str, str]) -> None:
     tokens = cut(text, lengths)
     shares = membership(rules, text, tokens)
@@ -49,7 +50,7 @@ def test_a_character_goes_to_the_first_class_that_claims_it() -> None:
     np.testing.assert_allclose(shares[:, 0], [1, 0, 0])
 
 
-def test_the_models_own_marks_belong_to_no_class_of_characters() -> None:
+def test_special_tokens_belong_to_no_class_of_characters() -> None:
     mark = Token(0, 1, "<|im_start|>", 0, 12, special=True)
     np.testing.assert_allclose(membership({"pipe": "|"}, "<|im_start|>", [mark])[:, 0], [0, 1])
     np.testing.assert_allclose(membership({"pipe": "|", "mark": "special:"}, "<|im_start|>", [mark])[:, 0], [0, 1, 0])
@@ -74,7 +75,7 @@ def test_a_class_that_cannot_be_read_is_refused(rule: str) -> None:
 
 
 def test_a_name_twice_and_the_name_other_are_refused() -> None:
-    with pytest.raises(AttnscopeError, match="there already"):
+    with pytest.raises(AttnscopeError, match="already a class 'a'"):
         parse_classes(["a=#", "a=*"])
     with pytest.raises(AttnscopeError, match="other"):
         parse_classes(["other=#"])
@@ -87,3 +88,67 @@ def test_a_broken_or_endless_pattern_is_refused() -> None:
 
 def test_a_class_may_hold_an_equals_sign() -> None:
     assert parse_classes(["sign=="]) == {"sign": "="}
+
+
+@pytest.mark.parametrize("characters", [":", ":;,", "a:", "é:", "1:2", "#:", "-- :", "chars", "12:30"])
+def test_text_that_does_not_begin_with_a_word_and_a_colon_is_a_set_of_characters(characters: str) -> None:
+    rule = parse_rule(characters)
+    assert (rule.kind.name, rule.argument) == ("chars", characters)
+    shares = membership({"x": characters}, characters, cut(characters, []))
+    assert shares[0, 0] == 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ("token:42", ["unknown class rule 'token:'", "chars:token:42"]),
+        ("Segment:question", ["unknown class rule 'Segment:'", "near: segment"]),
+        ("sgment:question", ["near: segment"]),
+        ("http://", ["unknown class rule 'http:'"]),
+        ("in:question:spcial:", ["near: special"]),
+        ("in:question:special:", ["can be limited to a segment, not special:"]),
+        ("in:question:", ["nothing follows in:question:"]),
+        ("in:question", ["nothing follows in:question:"]),
+        ("segment:", ["nothing follows segment:"]),
+        ("re:", ["nothing follows re:"]),
+        ("re:[", ["the pattern can't be read"]),
+    ],
+)
+def test_a_rule_that_does_not_exist_or_cannot_be_followed_is_refused(rule: str, words: list[str]) -> None:
+    for read in (parse_rule, lambda text: parse_classes([f"x={text}"]), lambda text: membership({"x": text}, "a", [])):
+        with pytest.raises(AttnscopeError) as refusal:
+            read(rule)
+        for word in words:
+            assert word in str(refusal.value)
+
+
+@given(st.text(min_size=1, max_size=12))
+def test_any_characters_can_be_written_as_a_rule_and_read_back(characters: str) -> None:
+    rule = parse_rule(written_rule(RULES.members["chars"], characters))
+    assert (rule.kind.name, rule.argument) == ("chars", characters)
+    assert parse_rule(f"chars:{characters}").argument == characters
+
+
+def test_a_rule_can_claim_whole_tokens_and_earlier_classes_keep_their_characters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    by_id = ClassRule(
+        name="id",
+        meaning="Tokens of this id.",
+        claims=lambda argument, prompt: Claims(
+            tokens=np.array([each.id == int(argument) for each in prompt.tokens], dtype=bool)
+        ),
+    )
+    monkeypatch.setitem(RULES.members, "id", by_id)
+    tokens = [Token(0, 7, "#a", 0, 2), Token(1, 8, "#b", 2, 4), Token(2, 7, "<s>", 4, 4, special=True)]
+    np.testing.assert_allclose(
+        membership({"hash": "#", "seven": "id:7"}, "#a#b", tokens), [[0.5, 0.5, 0], [0.5, 0, 1], [0, 0.5, 0]]
+    )
+    np.testing.assert_allclose(membership({"seven": "id:7", "hash": "#"}, "#a#b", tokens)[0], [1, 0, 1])
+
+
+def test_a_rule_whose_claims_do_not_fit_the_prompt_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = ClassRule(name="xx", meaning="x", claims=lambda argument, prompt: Claims(tokens=np.ones(9, dtype=bool)))
+    monkeypatch.setitem(RULES.members, "xx", wrong)
+    with pytest.raises(AttnscopeError, match=r"class rule 'xx:' claims tokens.*one bool for each of the 1 tokens"):
+        membership({"x": "xx:1"}, "a", cut("a", []))

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from attnscope.errors import AttnscopeError
-from attnscope.text.sets import prompt_sets
+from attnscope.text.sets import PROMPT_SETS
 from attnscope.text.sets.blocks import is_held_out, make, moves
 
-SETS = prompt_sets()
+SETS = PROMPT_SETS.members
 
 
 def grids(drawing: str) -> list[np.ndarray[tuple[int, ...], np.dtype[np.bool_]]]:

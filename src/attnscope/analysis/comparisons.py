@@ -125,14 +125,14 @@ def comparisons(run: Run) -> list[Comparison]:
 
 def _of_conditions(run: Run) -> Iterator[Comparison]:
     base = base_condition(run)
-    edits = [name for name in run.conditions if run.study.condition(name).insert is not None]
+    edits = [name for name in run.conditions if not run.study.condition(name).is_base]
     for model in run.models:
         if base is not None:
             yield from (Comparison("condition", Side(run, model, base), Side(run, model, name)) for name in edits)
         for name in edits:
-            controlled = run.study.condition(name).match
-            if controlled in edits:
-                yield Comparison("control", Side(run, model, name), Side(run, model, controlled))
+            for controlled in run.study.condition(name).matched:
+                if controlled in edits:
+                    yield Comparison("control", Side(run, model, name), Side(run, model, controlled))
 
 
 def _of_models(run: Run) -> Iterator[Comparison]:

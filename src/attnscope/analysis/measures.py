@@ -92,7 +92,14 @@ def _entropy(side: Side, queries: str) -> Measured:
 
 def _of_insertion(side: Side, queries: str, name: str) -> Measured:
     base = base_condition(side.run)
-    if base is None or not side.inserts:
+    if not side.inserts and not side.is_base:
+        raise AttnscopeError(
+            f"'{name}' is not defined for {side.condition}, which does more than insert text",
+            where=f"condition {side.condition}",
+            allowed="the base prompt and conditions that only insert text",
+            todo="choose another measure or condition",
+        )
+    if base is None or side.is_base:
         held = masses(side.run, side.model, side.condition)
         shape = held.mass[:, 0, :, :, 0].shape
         return Measured(held.prompts, np.full(shape, 1.0 if name == KEPT else 0.0))

@@ -44,7 +44,12 @@ class Side:
 
     @property
     def inserts(self) -> bool:
-        return self.run.study.condition(self.condition).insert is not None
+        """Whether its condition inserts text and does nothing else."""
+        return self.run.study.condition(self.condition).inserts
+
+    @property
+    def is_base(self) -> bool:
+        return self.run.study.condition(self.condition).is_base
 
 
 @dataclass(frozen=True)
@@ -108,13 +113,13 @@ def enrichment_of(expected: Numbers) -> Numbers:
 
 
 def base_condition(run: Run) -> str | None:
-    """The first condition that inserts nothing, if the run has one."""
-    return next((name for name in run.conditions if run.study.condition(name).insert is None), None)
+    """The first condition that leaves the prompt as it is, if the run has one."""
+    return next((name for name in run.conditions if run.study.condition(name).is_base), None)
 
 
 def quantities(run: Run) -> list[tuple[str, str]]:
     """Query groups and the quantities that arms of a run have in each; of insertions only with the base prompt too."""
-    inserts = base_condition(run) is not None and any(run.study.condition(name).insert for name in run.conditions)
+    inserts = base_condition(run) is not None and any(run.study.condition(name).inserts for name in run.conditions)
     made = []
     for queries in run.study.measure.queries:
         of_insertions = (TAKEN, *((*PARTS, KEPT, MOVED) if queries == SPLIT else ())) if inserts else ()
@@ -138,7 +143,7 @@ def values_of(side: Side, queries: str, quantity: str) -> Iterator[Values]:
     base = base_condition(side.run)
     if base is not None and side.inserts:
         yield from _of_insertion(side, base, queries, quantity)
-    elif base is not None:
+    elif base is not None and side.is_base:
         yield from _of_base(side, queries, quantity)
 
 

@@ -29,19 +29,20 @@ def tokens(
     swap: Swap = None,
 ) -> None:
     """Show what each tokenizer made of a study: counts, merges, borders, and the classes of every token."""
-    from attnscope.runs.audit import audits
     from attnscope.studies import request_study
 
     request = request_study(study, limit=limit, models=labels(models), swaps=swaps(swap))
+    from attnscope.runs.audit import audits  # which loads the model library, so only once the study is right
+
     console = Console()
     for audit in audits(request):
         console.print(_counts(request, audit))
-        _tell_dropped(console, audit)
+        _show_dropped(console, audit)
         for condition in request.study.conditions:
             cell = next((each for each in audit.of(condition.name) if each.prompt.number == prompt), None)
             if cell is not None:
                 _show(console, request, cell)
-    _tell_answers(console, request)
+    _show_answers(console, request)
 
 
 def _counts(request: RunRequest, audit: Audit) -> Table:
@@ -64,6 +65,7 @@ def _counts(request: RunRequest, audit: Audit) -> Table:
             continue
         mixed = sorted({repr(text) for cell in cells for text in border_tokens(cell)})
         unaligned = sum(cell.alignment is None for cell in cells)
+        why = "can't be aligned" if condition.inserts else "are not aligned, as their text is changed"
         remerged = sum(len(cell.alignment.remerged) for cell in cells if cell.alignment is not None)
         table.add_row(
             Text(condition.name),
@@ -72,7 +74,7 @@ def _counts(request: RunRequest, audit: Audit) -> Table:
             _range([inserted_characters(cell) for cell in cells]),
             _range([cell.inserted for cell in cells]),
             Text(", ".join(mixed[:4]) or "none"),
-            f"{remerged} tokens" + (f"; {unaligned} prompts can't be aligned" if unaligned else ""),
+            f"{remerged} tokens" + (f"; {unaligned} prompts {why}" if unaligned else ""),
         )
     return table
 
@@ -111,8 +113,8 @@ def show_estimate(request: RunRequest) -> None:
     table = Table(title="what a run would take", title_justify="left")
     for column in ("model", "cells", "dropped", "tokens", "time, about", "disk, at most"):
         table.add_column(column, justify="left" if column == "model" else "right")
-    told = audits(request)
-    for audit in told:
+    every = audits(request)
+    for audit in every:
         seconds = estimated_seconds(audit, speed)
         table.add_row(
             Text(audit.part.label),
@@ -123,12 +125,12 @@ def show_estimate(request: RunRequest) -> None:
             f"{estimated_bytes(request, audit) / 1e6:,.0f} MB",
         )
     console.print(table)
-    for audit in told:
-        _tell_dropped(console, audit)
-    _tell_answers(console, request)
+    for audit in every:
+        _show_dropped(console, audit)
+    _show_answers(console, request)
 
 
-def _tell_dropped(console: Console, audit: Audit) -> None:
+def _show_dropped(console: Console, audit: Audit) -> None:
     for each in audit.dropped[:5]:
         console.print(
             Text(f"dropped: {each.model}, {each.condition}, prompt {each.prompt}: {each.reason}", style="red")
@@ -137,10 +139,10 @@ def _tell_dropped(console: Console, audit: Audit) -> None:
         console.print(Text(f"and {len(audit.dropped) - 5} more of {audit.part.label}", style="red"))
 
 
-def _tell_answers(console: Console, request: RunRequest) -> None:
+def _show_answers(console: Console, request: RunRequest) -> None:
     answer = request.study.prompts.answer
     if answer is not None and answer.generate is not None:
-        console.print(Text(f"answers that the models write come on top, up to {answer.generate} tokens a cell"))
+        console.print(Text(f"answers that the models write come on top, up to {answer.generate} tokens per cell"))
 
 
 def _time(seconds: float) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from attnscope.cli import audit, check, compare, figure, measure, models, run, serve
+from attnscope.cli import audit, check, compare, figure, measure, models, run, schema, serve
 from attnscope.errors import AttnscopeError
 
 UsageError: Any = typer.BadParameter.__base__  # typer has it, but under no public name of its own
@@ -32,6 +32,7 @@ app.command("compare")(compare.compare)
 app.command("figure")(figure.figure)
 app.command("serve")(serve.serve)
 app.command("new")(run.new)
+app.command("schema")(schema.schema)
 
 
 @app.callback(invoke_without_command=True)

@@ -96,7 +96,7 @@ def _model(run: Run, label: str) -> responses.ModelFacts:
 def _condition(run: Run, name: str) -> responses.ConditionFacts:
     colours = selection.condition_colours(run, run.conditions)
     label = selection.condition_label(run, name)
-    inserts = run.study.condition(name).insert is not None
+    inserts = run.study.condition(name).inserts
     seen = {each for model in run.models for each in seen_classes(run, model, name)}
     without = [each for each in run.classes if each not in seen]
     return responses.ConditionFacts(name=name, label=label, colour=colours[label], inserts=inserts, without=without)

@@ -14,6 +14,7 @@ from attnscope.figures import sentences
 from attnscope.figures.kind import Look
 from attnscope.study.schema import COLOUR, DepthsSpec, FigureSpec, HeadSpec, PanelSpec, layer_at
 from attnscope.text.classes import OTHER
+from attnscope.text.groups import group_words as group_words
 
 # Neighbours differ in lightness, so that parts of a bar can be told apart in gray and by colour-blind readers.
 PALETTE = ("#b2182b", "#4393c3", "#c8c8c8", "#173f5f", "#fdb863", "#8073ac", "#a6dba0", "#7f3b08")
@@ -181,11 +182,6 @@ def title_of(seen: Look, marks: str = "", wide: int = 100) -> Any:
     if seen.room is not None:
         return alt.Undefined
     return alt.Title(seen.title, subtitle=sentences.wrapped(seen.caption + marks, wide), anchor="start")
-
-
-def group_words(group: str) -> str:
-    """A query group in a caption."""
-    return {"last": "the last token", "all": "every token"}.get(group, f"the tokens of {group}")
 
 
 def place_of(run: Run, part: FigureSpec, head: HeadSpec) -> tuple[int, int]:

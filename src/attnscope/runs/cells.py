@@ -8,18 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from attnscope.edits.sources.fitting import exactly
-from attnscope.edits.sources.source import Ground, Source
+from attnscope.edits.prompt import EditContext, Lines
 from attnscope.errors import AttnscopeError
 from attnscope.models.tokenization import Tokenization
 from attnscope.study.prompts import Prompt, PromptList
 from attnscope.study.schema import ConditionSpec, ModelSpec, Study
 from attnscope.text.alignment import Alignment, align
+from attnscope.text.groups import WITHOUT_TOKENS, rows_of
 from attnscope.text.layout import lay_out
 from attnscope.text.segments import ANSWER, INSERTED, Piece, Text, segments_of
 from attnscope.text.tokens import Token
-
-NAMED = ("last", "all")
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ class Cell:
     alignment: Alignment | None
     """To the base prompt; None if the model's template makes another text of it."""
     rows: Mapping[str, tuple[int, ...]]
-    """The positions of query groups other than `last` and `all`."""
+    """The positions of every query group but those that need no tokens."""
 
     @property
     def ids(self) -> list[int]:
@@ -82,11 +80,12 @@ class CellMaker:
 
     def cell(self, condition: ConditionSpec, prompt: Prompt) -> Cell:
         self._refuse_if_empty(prompt)
-        base = self._text(prompt, None, "")
+        lines: Lines = self.layout.pieces(prompt.fields)
+        base = self._text(prompt, lines)
         base_tokens = self._tokens(base)
         text, tokens = base, base_tokens
-        if condition.insert is not None:
-            text = self._text(prompt, condition, self._insertion(condition, condition.insert, prompt))
+        if not condition.is_base:
+            text = self._text(prompt, self._edited(condition, prompt, lines))
             tokens = self._tokens(text)
         cell = self._cell(condition.name, prompt, text, tokens, align(text, tokens, base, base_tokens))
         self._inserted[condition.name, prompt.number] = cell.inserted
@@ -116,22 +115,15 @@ class CellMaker:
         segments = segments_of(tokens, text.spans)
         rows = {}
         for group in self.study.measure.queries:
-            if group in NAMED or (group == ANSWER and self._will_be_answered(segments)):
+            if group in WITHOUT_TOKENS or (group == ANSWER and self._will_be_answered(segments)):
                 continue
-            rows[group] = tuple(place for place, segment in enumerate(segments) if segment == group)
-            if not rows[group] and group == ANSWER:
-                raise AttnscopeError(
-                    "the answer is empty",
-                    where=f"prompt {prompt.name}, condition {condition}",
-                    allowed="an answer of at least one token",
-                    todo="leave the group 'answer' out, or the prompt",
-                )
+            rows[group] = rows_of(group, tokens, segments)
             if not rows[group]:
                 raise AttnscopeError(
-                    f"segment '{group}' has no token of its own",
+                    "the answer is empty" if group == ANSWER else f"query group '{group}' has no token of its own",
                     where=f"prompt {prompt.name}, condition {condition}",
                     allowed="query groups with at least one token",
-                    todo="look at it with 'attnscope tokens'",
+                    todo="look at it with 'attnscope tokens', or leave the group or the prompt out",
                 )
         return Cell(self.part.label, condition, prompt, text, tuple(tokens), tuple(segments), alignment, rows)
 
@@ -149,17 +141,29 @@ class CellMaker:
                     todo="fill it, or take the prompt out",
                 )
 
-    def _text(self, prompt: Prompt, condition: ConditionSpec | None, inserted: str) -> Text:
-        lines = []
-        for role, pieces in self.layout.pieces(prompt.fields):
-            placed: list[Piece] = []
-            for piece in pieces:
-                if condition is not None and piece.segment == condition.before:
-                    placed.append(Piece(INSERTED, inserted + condition.separator))
-                placed.append(piece)
-                if condition is not None and piece.segment == condition.after:
-                    placed.append(Piece(INSERTED, condition.separator + inserted))
-            lines.append((role, placed))
+    def _edited(self, condition: ConditionSpec, prompt: Prompt, lines: Lines) -> Lines:
+        """The prompt with the condition's edits made, one after the other."""
+        for number, edit in enumerate(condition.edits):
+            lines = edit.apply(lines, self._context(condition, prompt, number))
+        return lines
+
+    def _context(self, condition: ConditionSpec, prompt: Prompt, number: int) -> EditContext:
+        def count(lines: Lines, segment: str) -> int:
+            text = self._text(prompt, lines)
+            return segments_of(self._tokens(text), text.spans).count(segment)
+
+        return EditContext(
+            where=f"prompt {prompt.name}, condition {condition.name}",
+            model=self.part.label,
+            fields=prompt.fields,
+            vocabulary=_Words(self.tokenization),
+            chance=lambda attempt: self._chance(condition, prompt, attempt, number),
+            count=count,
+            inserted={name: count for (name, place), count in self._inserted.items() if place == prompt.number},
+            limit=self.context,
+        )
+
+    def _text(self, prompt: Prompt, lines: Lines) -> Text:
         text = lay_out(lines, self._apply)
         answer = self.study.prompts.answer
         if answer is not None and answer.field is not None:
@@ -172,48 +176,10 @@ class CellMaker:
     def _tokens(self, text: Text) -> list[Token]:
         return self.tokenization.tokenize(text.text, chat=self.layout.chat)
 
-    def _insertion(self, condition: ConditionSpec, source: Source, prompt: Prompt) -> str:
-        ground = Ground(prompt.fields, _Words(self.tokenization))
-        where = f"prompt {prompt.name}, condition {condition.name}"
-
-        def draft(units: int, attempt: int) -> str:
-            return source.draft(units, self._chance(condition, prompt, attempt), ground)
-
-        def count(inserted: str) -> int:
-            text = self._text(prompt, condition, inserted)
-            return segments_of(self._tokens(text), text.spans).count(INSERTED)
-
-        if condition.times is not None:
-            return draft(condition.times, 0)
-        wanted = condition.tokens
-        if condition.match is not None:
-            wanted = self._inserted.get((condition.match, prompt.number))
-            if wanted is None:
-                raise AttnscopeError(
-                    f"condition '{condition.match}' was not made for this prompt",
-                    where=where,
-                    allowed="prompts that both conditions can be made for",
-                    todo="see why it was dropped",
-                )
-        if wanted is not None and self.context is not None and wanted > self.context:
-            raise AttnscopeError(
-                f"{wanted} tokens are to be inserted, more than {self.part.label} was made for",
-                where=where,
-                allowed=f"at most {self.context} tokens in all",
-                todo="insert fewer",
-            )
-        if wanted is not None:
-            return exactly(wanted, draft, count, where)
-        natural = source.natural(ground)
-        if not natural:
-            raise AttnscopeError(
-                "there is nothing to insert", where=where, allowed="a source with some text", todo="check its segment"
-            )
-        return draft(natural, 0)
-
-    def _chance(self, condition: ConditionSpec, prompt: Prompt, attempt: int) -> Random:
+    def _chance(self, condition: ConditionSpec, prompt: Prompt, attempt: int, edit: int) -> Random:
         """Not the model's: all models get the same random text as far as their tokenizers allow."""
         seed = f"{self.study.seed}/{condition.name}/{prompt.number}/{attempt}"
+        seed = f"{seed}/{edit}" if edit else seed
         return Random(hashlib.sha256(seed.encode()).digest())  # noqa: S311
 
 

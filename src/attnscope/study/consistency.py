@@ -6,11 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from attnscope.edits.prompt.insert import Insert
 from attnscope.errors import near
 from attnscope.measures.names import ENTROPY, KEPT, MEASURES, MOVED, OF_INSERTIONS
 from attnscope.measures.patterns import PATTERNS
 from attnscope.study.schema import FigureSpec, PromptsSpec, Study
 from attnscope.text.classes import OTHER
+from attnscope.text.groups import GROUPS, known_groups
 from attnscope.text.layout import Layout, Layouts
 from attnscope.text.segments import ANSWER, INSERTED, TEMPLATE
 
@@ -54,12 +56,12 @@ def problems(study: Study) -> Iterator[Problem]:
 def segment_problems(study: Study, layouts: Layouts) -> Iterator[Problem]:
     """Segments that are named but not there; layouts: the prompts' own, which a set or a file may give."""
     for layout in layouts.every:
-        yield from _of_places(study, layout)
+        yield from _of_edits(study, layout)
         yield from _of_segments(study, layout)
 
 
 def _doubles(places: Sequence[tuple[str | int, ...]], parts: Sequence[Any], key: str) -> Iterator[Problem]:
-    """Names that are there twice."""
+    """Names that are used twice."""
     seen: set[str] = set()
     for at, part in zip(places, parts, strict=True):
         name = getattr(part, key)
@@ -104,52 +106,47 @@ def _of_conditions(study: Study) -> Iterator[Problem]:
     yield from _doubles([(*at, "name") for at in places], study.conditions, "name")
     yield from _labels([(*at, "label") for at in places], [part.label or part.name for part in study.conditions])
     for number, part in enumerate(study.conditions):
-        if part.match is not None:
-            earlier = [each.name for each in study.conditions[:number] if each.insert is not None]
-            if part.match not in earlier:
-                what = f"there is no earlier condition '{part.match}' that inserts something"
-                yield Problem(("conditions", number, "match"), what, near(part.match, earlier or ["(none)"]))
+        earlier = [each.name for each in study.conditions[:number] if each.inserts]
+        for place, edit in enumerate(part.edits):
+            match = edit.match if isinstance(edit, Insert) else None
+            if match is not None and match not in earlier:
+                what = f"there is no earlier condition '{match}' that inserts something"
+                yield Problem(("conditions", number, "edits", place, "match"), what, near(match, earlier or ["(none)"]))
 
 
-def _of_places(study: Study, layout: Layout) -> Iterator[Problem]:
-    """Where conditions insert: at a segment that is there, and there once."""
-    known = layout.fields
+def _of_edits(study: Study, layout: Layout) -> Iterator[Problem]:
+    """What edits find wrong with a layout, such as a segment that it does not have."""
     for number, part in enumerate(study.conditions):
-        for key in ("before", "after"):
-            segment = getattr(part, key)
-            if segment is not None and segment not in known:
-                yield Problem(
-                    ("conditions", number, key), f"{_no_segment(study, layout)} '{segment}'", near(segment, known)
-                )
-            elif segment is not None and layout.times(segment) > 1:
-                what = f"segment '{segment}' is in the {layout.key} layout {layout.times(segment)} times"
-                yield Problem(("conditions", number, key), what, "a segment that is there once")
-        if part.insert is not None and part.insert.segment is not None and part.insert.segment not in known:
-            what = f"{_no_segment(study, layout)} '{part.insert.segment}'"
-            yield Problem(("conditions", number, "insert"), what, near(part.insert.segment, known))
-
-
-def _no_segment(study: Study, layout: Layout) -> str:
-    both = study.prompts.chat is not None and study.prompts.plain is not None
-    return f"the {layout.key} layout has no segment" if both else "no segment is named"
+        for place, edit in enumerate(part.edits):
+            for problem in edit.problems(layout):
+                yield Problem(("conditions", number, "edits", place, problem.key), problem.what, problem.allowed)
 
 
 def _of_segments(study: Study, layout: Layout) -> Iterator[Problem]:
-    known = layout.fields
-    every = [*known, TEMPLATE, INSERTED, *([ANSWER] if study.prompts.answer else [])]
+    """Segments that classes and query groups name."""
+    answer = [ANSWER] if study.prompts.answer else []
+    every = [*layout.fields, TEMPLATE, INSERTED, *answer]
     for name, part in study.classes.items():
-        for key in ("segment", "within"):
-            segment = getattr(part, key)
-            if segment is not None and segment not in every:
-                what = f"{_no_segment(study, layout)} '{segment}'"
+        rule = part.parsed
+        named = [(rule.kind.study_key, segment) for segment in rule.kind.segments(rule.argument)]
+        for key, segment in [*named, *([("within", rule.within)] if rule.within is not None else [])]:
+            if segment not in every:
+                what = f"the {layout.key} layout has no segment '{segment}'"
                 yield Problem(("classes", name, key), what, near(segment, every))
-    groups = ["last", "all", *known, *([ANSWER] if study.prompts.answer else [])]
-    for number, group in enumerate(study.measure.queries):
-        if group in study.measure.queries[:number]:
-            yield Problem(("measure", "queries", number), f"'{group}' is there twice", "each group once")
+    yield from _of_groups(study.measure.queries, [*layout.fields, *answer])
+
+
+def _of_groups(queries: Sequence[str], segments: Sequence[str]) -> Iterator[Problem]:
+    groups = known_groups(segments)
+    for number, group in enumerate(queries):
+        at = ("measure", "queries", number)
+        if group in queries[:number]:
+            yield Problem(at, f"'{group}' is listed twice", "each group once")
         if group not in groups:
             hint = " (prompts have no answer)" if group == ANSWER else ""
-            yield Problem(("measure", "queries", number), f"unknown query group '{group}'{hint}", near(group, groups))
+            yield Problem(at, f"unknown query group '{group}'{hint}", near(group, groups))
+        elif group in segments and group in GROUPS.members and group != ANSWER:
+            yield Problem(at, f"'{group}' is a query group and a segment", "another name for the segment")
 
 
 def figure_problems(study: Study, figure: FigureSpec, number: int = 0) -> Iterator[Problem]:
@@ -218,8 +215,7 @@ def unmeasured(study: Study, figure: FigureSpec) -> dict[str, str]:
     found = {} if study.measure.entropy else {ENTROPY: "measure: entropy is off"}
     if not study.measure.patterns and (figure.queries or study.measure.queries[0]) != "last":
         found |= dict.fromkeys(PATTERNS, "measure: patterns is off")
-    inserts = {part.insert is not None for part in study.conditions}
-    if inserts != {True, False}:
+    if not (any(part.is_base for part in study.conditions) and any(part.inserts for part in study.conditions)):
         why = "it needs the base prompt and a condition that inserts something"
         found |= dict.fromkeys(OF_INSERTIONS, why)
     elif (figure.queries or study.measure.queries[0]) != "last":

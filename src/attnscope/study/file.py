@@ -19,6 +19,11 @@ _PATTERNS = {COLOUR: "a colour such as '#ff7f0e'", LINE: "text on one line"}
 BUNDLED = Path(str(files("attnscope.study") / "bundled"))
 
 
+def study_schema() -> dict[str, Any]:
+    """The JSON schema of a study file, what plugins add included; inside `built_in_only`, without it."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Study.model_json_schema()}
+
+
 def bundled_studies() -> dict[str, Path]:
     """The studies that come with attnscope, by name."""
     found = sorted(BUNDLED.rglob("*.yaml"))
@@ -85,7 +90,7 @@ def _composed(text: str, where: str) -> yaml.Node:
             f"the study is not YAML: {told}",
             where=f"{where}{line}",
             allowed="a mapping of keys; texts with : # or * in quotes",
-            todo="mend that line",
+            todo="fix that line",
         ) from error
     if not isinstance(root, yaml.MappingNode):
         raise AttnscopeError(
@@ -147,10 +152,6 @@ def _words(error: Any, context: dict[str, Any]) -> tuple[str, str]:
     allowed = context.get("near") or "what docs/study-file.md says of this key"
     if kind in ("unknown_key", "one_of", "empty", "unquoted", "missing"):
         return told, allowed
-    if kind == "union_tag_not_found":
-        from attnscope.edits.sources import sources
-
-        return "what is to be inserted is not said", f"one of {', '.join(sources())}"
     if kind == "literal_error":
         return f"'{given}' is not one of the words that are taken here", str(context["expected"])
     if kind in ("too_long", "too_short"):
@@ -173,7 +174,7 @@ def _located(problem: Problem, root: yaml.Node, where: str) -> AttnscopeError:
         problem.what,
         where=f"{where}, line {line}" + (f", {key}" if key else ""),
         allowed=problem.allowed,
-        todo="mend the study file",
+        todo="fix the study file",
     )
 
 

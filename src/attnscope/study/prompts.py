@@ -15,7 +15,7 @@ from attnscope.errors import AttnscopeError, near
 from attnscope.study.consistency import RESERVED, layouts_of
 from attnscope.study.schema import PromptsSpec, Study
 from attnscope.text.layout import Layout, Layouts
-from attnscope.text.sets import prompt_sets
+from attnscope.text.sets import PROMPT_SETS
 
 GENERATED = 40  # prompts of a generated set when no count is given
 
@@ -44,10 +44,7 @@ def read_prompts(study: Study, folder: Path) -> PromptList:
     part = study.prompts
     layouts = layouts_of(part)
     if part.set is not None:
-        known = prompt_sets()
-        if part.set not in known:
-            raise _wrong("there is no such set of prompts", f"prompts.set: {part.set}", near(part.set, known))
-        chosen = known[part.set]
+        chosen = PROMPT_SETS.find(part.set, f"prompts.set: {part.set}")
         rows = chosen.make(part.count or GENERATED, study.seed if part.seed is None else part.seed, part.options)
         layouts = layouts or chosen.layouts
         told = f"set {part.set}"
@@ -143,4 +140,4 @@ def _csv(path: Path) -> list[dict[str, Any]]:
 
 
 def _wrong(what: str, where: str, allowed: str) -> AttnscopeError:
-    return AttnscopeError(what, where=where, allowed=allowed, todo="mend the study file or the prompts")
+    return AttnscopeError(what, where=where, allowed=allowed, todo="fix the study file or the prompts")

@@ -5,39 +5,21 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import regex
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from attnscope.edits.sources import sources
-from attnscope.edits.sources.source import Source
-from attnscope.errors import near
-from attnscope.text.classes import CHARACTERS, REGEX, SEGMENT, SPECIAL, WITHIN, plain_rule, split_within
-
-COLOUR = r"^#[0-9a-fA-F]{3}([0-9a-fA-F]{3})?$"
-LINE = r"^[^\x00-\x1f\x7f\u2028\u2029]+$"
-Line = Annotated[str, Field(pattern=LINE)]
-"""Text on one line."""
-Colour = Annotated[str, Field(pattern=COLOUR)]
-"""Such as '#ff7f0e'."""
+from attnscope.spec import NamedSpec
+from attnscope.spec import Spec as Spec
+from attnscope.study.classes import ClassSpec as ClassSpec
+from attnscope.study.conditions import ConditionSpec as ConditionSpec
+from attnscope.study.words import COLOUR as COLOUR
+from attnscope.study.words import LINE as LINE
+from attnscope.study.words import Colour, Line, names_in_schema
+from attnscope.text.groups import GROUPS
+from attnscope.text.sets import PROMPT_SETS
 
 
-class Spec(BaseModel):
-    """A mapping of a study file; a key it doesn't know is refused with the nearest that it does."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known_keys(cls, data: Any) -> Any:
-        if isinstance(data, dict):
-            for key in data:
-                if key not in cls.model_fields:
-                    known = {"key": str(key), "near": near(str(key), cls.model_fields)}
-                    raise PydanticCustomError("unknown_key", "unknown key '{key}'", known)
-        return data
-
-
-class ModelSpec(Spec):
+class ModelSpec(NamedSpec):
     """One model of the study."""
 
     label: Line = Field(description="Its name in tables and figures.")
@@ -88,7 +70,9 @@ class PromptsSpec(Spec):
 
     items: list[dict[str, Any]] | None = Field(None, description="The prompts themselves, each a mapping of fields.")
     file: str | None = Field(None, description="A .jsonl, .csv or .parquet file, one prompt a row; from the study's.")
-    set: str | None = Field(None, description="A bundled set: blocks, problems, sentences.")
+    set: str | None = Field(
+        None, description="A set of prompts, by name.", json_schema_extra=names_in_schema(PROMPT_SETS)
+    )
     count: int | None = Field(None, ge=1, description="Take so many; by default all, of a generated set 40.")
     seed: int | None = Field(None, description="Of a generated set; by default the study's seed.")
     options: dict[str, Any] = Field(default_factory=dict, description="Of a generated set.")
@@ -117,113 +101,6 @@ class PromptsSpec(Spec):
         return self
 
 
-def _source_key(data: Any) -> str | None:
-    if isinstance(data, Source):
-        return str(data.key)
-    known = sources()
-    if isinstance(data, dict):
-        named = [key for key in data if key in known]
-        if len(named) == 1:
-            return str(named[0])
-    return None
-
-
-def _insertion() -> Any:
-    kinds = [Annotated[each, Tag(key)] for key, each in sources().items()]
-    made: Any = kinds[0]
-    for kind in kinds[1:]:
-        made = made | kind
-    return Annotated[made, Discriminator(_source_key)]
-
-
-class ConditionSpec(Spec):
-    """An edit of the base prompt; without `insert`, the base prompt itself."""
-
-    name: Line = Field(description="Its name in tables and figures.")
-    label: Line | None = Field(None, description="What figures call it; by default its name.")
-    colour: Colour | None = Field(None, description="Of its line or bar, such as '#ff7f0e'.")
-    insert: _insertion() | None = Field(None, description="The text to insert: one source.")  # type: ignore[valid-type]
-    before: str | None = Field(None, description="Insert right before this segment.")
-    after: str | None = Field(None, description="Insert right after this segment.")
-    separator: str = Field("\n", description="Between the insertion and the segment; counted as inserted.")
-    times: int | None = Field(None, ge=1, description="Of a repeated string: how often, whatever tokens that makes.")
-    tokens: int | None = Field(None, ge=1, description="Exactly so many tokens, as the model's tokenizer counts.")
-    match: str | None = Field(None, description="As many tokens as this condition really inserts, prompt by prompt.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short_form(cls, data: Any) -> Any:
-        return {"name": data} if isinstance(data, str) else data
-
-    @model_validator(mode="after")
-    def _whole(self) -> ConditionSpec:
-        lengths = [name for name in ("times", "tokens", "match") if getattr(self, name) is not None]
-        if self.insert is None:
-            if lengths or self.before or self.after:
-                raise PydanticCustomError("one_of", "there is nothing to insert: add insert, or leave its place out")
-            return self
-        if (self.before is None) == (self.after is None):
-            raise PydanticCustomError("one_of", "an insertion goes before one segment or after one")
-        if len(lengths) > 1:
-            raise PydanticCustomError("one_of", "a length is one of times, tokens and match")
-        if self.times is not None and self.insert.key != "repeat":
-            raise PydanticCustomError("one_of", "times is for a repeated string; use tokens or match")
-        if not lengths and self.insert.key in ("repeat", "sentence", "random_tokens"):
-            raise PydanticCustomError("one_of", "how long is it to be: add times, tokens or match")
-        return self
-
-
-class ClassSpec(Spec):
-    """A kind of token, by one of four rules."""
-
-    characters: str | None = Field(None, min_length=1, description="Any of these characters.")
-    regex: str | None = Field(None, min_length=1, description="What this pattern matches in the text.")
-    segment: str | None = Field(None, description="A part of the prompt; `inserted`, `answer` and `template` are too.")
-    special: Literal[True] | Annotated[str, Field(min_length=1)] | None = Field(
-        None, description="The model's special tokens: all (true), or those of one name, such as '[SEP]'."
-    )
-    within: str | None = Field(None, description="Of characters or regex: only in this segment.")
-    label: Line | None = Field(None, description="What figures call it; by default its name.")
-    colour: Colour | None = Field(None, description="Of its segments and lines.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short_form(cls, data: Any) -> Any:
-        if data is None:
-            raise PydanticCustomError("unquoted", "this class is empty; an unquoted # begins a comment, so write '#'")
-        if not isinstance(data, str):
-            return data
-        within, rule = split_within(data)
-        for key, mark in (("regex", REGEX), ("segment", SEGMENT), ("special", SPECIAL)):
-            if rule.startswith(mark):
-                return {key: rule.removeprefix(mark) or True, "within": within}
-        return {"characters": rule.removeprefix(CHARACTERS), "within": within}
-
-    @model_validator(mode="after")
-    def _one_rule(self) -> ClassSpec:
-        given = [name for name in ("characters", "regex", "segment", "special") if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise PydanticCustomError("one_of", "a class has one rule: characters, regex, segment or special")
-        if self.within is not None and given[0] not in ("characters", "regex"):
-            raise PydanticCustomError("one_of", "within goes with characters or regex")
-        if self.regex is not None:
-            try:
-                regex.compile(self.regex)
-            except regex.error as error:
-                raise PydanticCustomError("one_of", "the pattern can't be read: {why}", {"why": str(error)}) from error
-        return self
-
-    @property
-    def rule(self) -> str:
-        """As `attnscope measure --class` takes it."""
-        if self.segment is not None:
-            return f"{SEGMENT}{self.segment}"
-        if self.special is not None:
-            return SPECIAL if self.special is True else f"{SPECIAL}{self.special}"
-        rule = plain_rule(str(self.characters)) if self.regex is None else f"{REGEX}{self.regex}"
-        return rule if self.within is None else f"{WITHIN}{self.within}:{rule}"
-
-
 class DepthsSpec(Spec):
     """Layers by relative depth, so that one study fits models of different sizes."""
 
@@ -249,7 +126,10 @@ class MeasureSpec(Spec):
     """What is measured."""
 
     queries: list[str] = Field(
-        default=["last"], min_length=1, description="Whose gaze: last, all, a segment's name, answer."
+        default=["last"],
+        min_length=1,
+        description="Whose attention: last, all, answer, another query group, or a segment's name.",
+        json_schema_extra=names_in_schema(GROUPS, closed=False),
     )
     layers: Layers = Field("all", description="all, numbers from 0, or {depths: [0, 0.5, 1]}.")
     heads: Heads = Field("all", description="all, or numbers from 0.")

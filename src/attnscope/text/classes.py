@@ -1,9 +1,12 @@
-"""Classes: kinds of token, by the characters they are made of.
+"""Classes: kinds of token, each defined by a rule.
 
-A rule is written `NAME=CHARACTERS` (any of these characters), `NAME=re:PATTERN` (what the pattern matches in the
-text), `NAME=segment:SEGMENT` (a part of the prompt), `NAME=special:` (the model's special tokens, such as the start of
-a text; no other rule can claim these) or `NAME=special:[SEP]` (those of one name). `chars:` before characters that look
-like another rule; `in:SEGMENT:` before characters or a pattern keeps to that part.
+A rule is written `PREFIX:ARGUMENT`, as in `re:[0-9]+`, `segment:question`, `special:` or `special:[SEP]`; the package
+`rules` and installed plugins say which prefixes there are. Text without a prefix is a set of characters: `#*` is any
+`#` or `*`. `in:SEGMENT:` before characters or a pattern limits them to one segment.
+
+What counts as a prefix: a word of two or more letters, digits, `_` or `-`, beginning with a letter, right at the start
+and followed by a colon. So `:`, `:;,` and `a:` are characters, while `token:42`, `Segment:question` and `http:` have a
+prefix, and one that no rule has is refused. To use such text as characters, write `chars:` before it.
 
 A token that mixes kinds belongs to each by its share of characters; a character goes to the first class that claims
 it, and what none claims to `other`. So memberships add up to one for every token, and masses to the row's sum.
@@ -11,27 +14,92 @@ it, and what none claims to `other`. So memberships add up to one for every toke
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-import regex
 from numpy.typing import NDArray
 
-from attnscope.errors import AttnscopeError
-from attnscope.text.segments import Span
+from attnscope.errors import AttnscopeError, near
+from attnscope.text.rules import RULES, Claims, ClassRule, Tokenized
+from attnscope.text.segments import Span, characters_of
 from attnscope.text.tokens import Token
 
 OTHER = "other"
-REGEX, SPECIAL, SEGMENT, WITHIN, CHARACTERS = "re:", "special:", "segment:", "in:", "chars:"
+WITHIN, CHARACTERS = "in:", "chars"
+PREFIX = re.compile(r"[^\W\d_][\w-]+(?=:)")
+"""A word that looks like a rule's name; see above."""
 
 
-def plain_rule(characters: str) -> str:
-    """The rule that claims these characters, also if they look like another rule."""
-    looks = characters.startswith((REGEX, SPECIAL, SEGMENT, WITHIN, CHARACTERS))
-    return f"{CHARACTERS}{characters}" if looks else characters
+@dataclass(frozen=True)
+class Rule:
+    """A class's rule, taken apart. within: the only segment it holds for, if there is one."""
+
+    kind: ClassRule
+    argument: str
+    within: str | None = None
+
+    def claims(self, prompt: Tokenized) -> Claims:
+        claims = self.kind.claims(self.argument, prompt)
+        for word, flags, length in (
+            ("characters", claims.characters, len(prompt.text)),
+            ("tokens", claims.tokens, len(prompt.tokens)),
+        ):
+            if flags is not None and (flags.shape != (length,) or flags.dtype != np.bool_):
+                raise AttnscopeError(
+                    f"the class rule '{self.kind.prefix}' claims {word} with {flags.dtype} of shape {flags.shape}",
+                    where=f"'{written_rule(self.kind, self.argument, self.within)}'",
+                    allowed=f"one bool for each of the {length} {word}",
+                    todo="fix the rule, or use another",
+                )
+        if self.within is None or claims.characters is None:
+            return claims
+        inside = characters_of(self.within, len(prompt.text), prompt.spans)
+        return Claims(claims.characters & inside, claims.tokens)
 
 
-def split_within(rule: str) -> tuple[str | None, str]:
+def parse_rule(rule: str) -> Rule:
+    """`re:[0-9]` taken apart; refused if no rule has the prefix, or the rule can't take the argument."""
+    within, inner = _split_within(rule)
+    prefix = PREFIX.match(inner)
+    if prefix is None:
+        kind, argument = RULES.members[CHARACTERS], inner
+    elif prefix[0] in RULES.members:
+        kind, argument = RULES.members[prefix[0]], inner[prefix.end() + 1 :]
+    else:
+        raise AttnscopeError(
+            f"unknown class rule '{prefix[0]}:'",
+            where=f"'{rule}'",
+            allowed=near(prefix[0], [*RULES.members, WITHIN.rstrip(":")]),
+            todo=f"use one of these, or write chars:{inner} for a set of characters",
+        )
+    problem = argument_problem(kind, argument, within)
+    if problem is not None:
+        raise AttnscopeError(
+            problem, where=f"'{rule}'", allowed=f"{kind.prefix} {kind.meaning}", todo="change what follows the colon"
+        )
+    return Rule(kind, argument, within)
+
+
+def argument_problem(kind: ClassRule, argument: str, within: str | None) -> str | None:
+    """What is wrong with what a rule is given, or None."""
+    if within is not None and not kind.within:
+        limited = [each.prefix for each in RULES.members.values() if each.within]
+        return f"only {' and '.join(limited)} can be limited to a segment, not {kind.prefix}"
+    if not argument and not kind.argument_optional:
+        return f"nothing follows {kind.prefix if within is None else f'{WITHIN}{within}:'}"
+    return kind.problem(argument) if argument else None
+
+
+def written_rule(kind: ClassRule, argument: str, within: str | None = None) -> str:
+    """The rule as `parse_rule` reads it; `chars:` only before characters that would be read as another rule."""
+    bare = kind.name == CHARACTERS and PREFIX.match(argument) is None
+    rule = argument if bare else f"{kind.prefix}{argument}"
+    return rule if within is None else f"{WITHIN}{within}:{rule}"
+
+
+def _split_within(rule: str) -> tuple[str | None, str]:
     """`in:drawing:#` -> `("drawing", "#")`; a rule for the whole text -> `(None, rule)`."""
     if not rule.startswith(WITHIN):
         return None, rule
@@ -40,19 +108,21 @@ def split_within(rule: str) -> tuple[str | None, str]:
 
 
 def parse_classes(rules: Sequence[str]) -> dict[str, str]:
-    """`["hash=#", "star=*"]` -> `{"hash": "#", "star": "*"}`."""
+    """`["hash=#", "star=*"]` -> `{"hash": "#", "star": "*"}`, every rule checked."""
     classes: dict[str, str] = {}
     for rule in rules:
         name, equals, pattern = rule.partition("=")
         if not equals or not name.strip() or not pattern:
+            prefixes = ", ".join(f"NAME={each.prefix}..." for each in RULES.members.values())
             raise AttnscopeError(
                 "can't read a class",
                 where=f"'{rule}'",
-                allowed="NAME=CHARACTERS, NAME=chars:CHARACTERS, NAME=re:PATTERN, NAME=special: or NAME=special:TOKEN",
+                allowed=f"NAME=CHARACTERS, {prefixes}",
                 todo="write it as in 'hash=#'",
             )
         if name.strip() in classes or name.strip() == OTHER:
             raise _taken(name.strip(), rule)
+        parse_rule(pattern)
         classes[name.strip()] = pattern
     return classes
 
@@ -63,69 +133,29 @@ def membership(
     """(classes + 1, tokens): each token's share in each class, `other` last; every column sums to one."""
     if OTHER in classes:
         raise _taken(OTHER, f"{OTHER}={classes[OTHER]}")
-    owner = np.full(len(text), len(classes))
-    special: dict[str, int] = {}
-    """The class of special tokens, by their name; the empty name is for all others."""
-    for number, (name, rule) in reversed(list(enumerate(classes.items()))):
-        segment, inner = split_within(rule)
-        if rule.startswith(SPECIAL):
-            token_name = rule.removeprefix(SPECIAL)
-            special = {**special, token_name: number} if token_name else {"": number}
-        elif rule.startswith(SEGMENT):
-            owner[_within(rule.removeprefix(SEGMENT), text, spans)] = number
-        else:
-            claimed = np.zeros(len(text), dtype=bool)
-            claimed[_claimed(name, inner, text)] = True
-            owner[claimed if segment is None else claimed & _within(segment, text, spans)] = number
+    character_owner = np.full(len(text), len(classes))
+    token_owner = np.full(len(tokens), len(classes))
+    prompt = Tokenized(text, tokens, spans)
+    for number, rule in reversed(list(enumerate(classes.values()))):
+        claims = parse_rule(rule).claims(prompt)
+        if claims.characters is not None:
+            character_owner[claims.characters] = number
+        if claims.tokens is not None:
+            token_owner[claims.tokens] = number
     shares = np.zeros((len(classes) + 1, len(tokens)))
-    for token in tokens:
-        if token.special:
-            shares[special.get(token.text, special.get("", len(classes))), token.position] = 1.0
-        elif token.start == token.end:
-            shares[-1, token.position] = 1.0
-        else:
-            counts = np.bincount(owner[token.start : token.end], minlength=len(classes) + 1)
+    for place, token in enumerate(tokens):
+        if token.special or token.start == token.end:
+            shares[token_owner[place], token.position] = 1.0
+        else:  # a character's class or its token's, whichever comes first
+            owners = np.minimum(character_owner[token.start : token.end], token_owner[place])
+            counts = np.bincount(owners, minlength=len(classes) + 1)
             shares[:, token.position] = counts / counts.sum()
     return shares
 
 
-def _within(segment: str, text: str, spans: Sequence[Span]) -> NDArray[np.bool_]:
-    """Which characters lie in a segment."""
-    inside = np.zeros(len(text), dtype=bool)
-    for span in spans:
-        if span.segment == segment:
-            inside[span.start : span.end] = True
-    return inside
-
-
-def _claimed(name: str, rule: str, text: str) -> list[int]:
-    """The places of the characters that a rule claims."""
-    if not rule.startswith(REGEX):
-        characters = rule.removeprefix(CHARACTERS)
-        return [place for place, character in enumerate(text) if character in characters]
-    try:
-        pattern = regex.compile(rule.removeprefix(REGEX))
-        found = pattern.finditer(text, timeout=10)
-        return [place for match in found for place in range(*match.span())]
-    except regex.error as error:
-        raise AttnscopeError(
-            f"class '{name}' has a pattern that can't be read: {error}",
-            where=f"'{rule}'",
-            allowed="a regular expression after re:",
-            todo="mend the pattern",
-        ) from error
-    except TimeoutError as error:
-        raise AttnscopeError(
-            f"class '{name}' has a pattern that takes too long",
-            where=f"'{rule}'",
-            allowed="10 seconds for a prompt",
-            todo="write a simpler pattern",
-        ) from error
-
-
 def _taken(name: str, rule: str) -> AttnscopeError:
     return AttnscopeError(
-        f"class '{name}' is there already",
+        f"there is already a class '{name}'",
         where=f"'{rule}'",
         allowed=f"every name once, and not '{OTHER}', which holds what no class claims",
         todo="choose another name",

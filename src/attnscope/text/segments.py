@@ -67,7 +67,7 @@ def whole(text: str, known: Iterable[Span]) -> Text:
 
 
 def segments_of(tokens: Sequence[Token], spans: Sequence[Span]) -> list[str]:
-    """The segment that most of each token's characters lie in, the earlier of two alike; marks are `template`."""
+    """The segment that most of each token's characters lie in, the first if two tie; special tokens are `template`."""
     names = list(dict.fromkeys([TEMPLATE, *(span.segment for span in spans)]))
     owner = owners(spans, names)
     first, last = (np.array([getattr(token, end) for token in tokens], dtype=np.int64) for end in ("start", "end"))
@@ -80,6 +80,15 @@ def segments_of(tokens: Sequence[Token], spans: Sequence[Span]) -> list[str]:
         found[place] = next((each for each in owner[first[place] : last[place]] if most[place, each]), 0)
     found[[token.special for token in tokens]] = 0
     return [names[number] for number in found]
+
+
+def characters_of(segment: str, length: int, spans: Sequence[Span]) -> NDArray[np.bool_]:
+    """Which of a text's characters lie in a segment."""
+    inside = np.zeros(length, dtype=bool)
+    for span in spans:
+        if span.segment == segment:
+            inside[span.start : span.end] = True
+    return inside
 
 
 def owners(spans: Sequence[Span], names: Sequence[str]) -> NDArray[np.int64]:

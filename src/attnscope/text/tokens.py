@@ -25,7 +25,7 @@ def shown_texts(places: Iterable[tuple[str, int, int]]) -> list[str]:
 
 @dataclass(frozen=True)
 class Token:
-    """Characters `[start, end)` of the text; special: a mark of the model's own, such as the start of a text."""
+    """Characters `[start, end)` of the text; special: a special token of the model, such as the start of a text."""
 
     position: int
     id: int

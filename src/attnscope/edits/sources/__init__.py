@@ -1,19 +1,27 @@
-"""Conditions: edits of the base prompt. Each module here is one source of text to insert, found by its presence.
+"""Sources of text to insert, one per module of this package or of a plugin.
 
 A source is a `Source` with one key of its own, the one that names it in a study file. It drafts a text of so many
-units; `fitting.exactly` finds the draft that has the tokens asked for.
+units; `fitting.exactly` finds the draft that has the tokens asked for. A plugin offers its own under the entry points
+`attnscope.sources`.
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
+from typing import Annotated
 
-from attnscope.edits.sources.source import Source
+from attnscope.edits.sources.source import Ground, Source
+from attnscope.registry import Registry
+from attnscope.spec import OneOf
 
+SOURCES: Registry[type[Source]] = Registry(
+    "source of text",
+    package="attnscope.edits.sources",
+    group="attnscope.sources",
+    is_member=lambda thing: isinstance(thing, type) and issubclass(thing, Source) and thing is not Source,
+    name_of=lambda source: source.key,
+)
 
-def sources() -> dict[str, type[Source]]:
-    """Every source of text, by its key in a study file."""
-    for module in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{module.name}")
-    return {each.key: each for each in sorted(Source.__subclasses__(), key=lambda each: each.key)}
+AnySource = Annotated[Source, OneOf("what is to be inserted", Source, lambda: SOURCES.members)]
+"""In a study file: a mapping with the key of one source."""
+
+__all__ = ["SOURCES", "AnySource", "Ground", "Source"]

@@ -13,7 +13,7 @@ from attnscope.edits.sources.source import Ground, Source
 
 
 class OwnText(Source):
-    """A given text; a unit is a word with the blanks before it. Longer than it is, it begins again."""
+    """A given text; a unit is a word with the spaces before it. If more is needed, it starts again."""
 
     key: ClassVar[str] = "text"
 
@@ -27,6 +27,6 @@ class OwnText(Source):
 
 
 def words(text: str) -> list[str]:
-    """Words with the blanks before them (the last one with those after it too): joined, they are the text."""
+    """Words with the spaces before them (the last one with those after it too): joined, they are the text."""
     found = re.findall(r"\s*\S+(?:\s+\Z)?", text)
     return found or [text]

@@ -1,13 +1,13 @@
-"""What a source of inserted text promises."""
+"""What a source of inserted text declares."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from attnscope.spec import Spec
 
 
 @dataclass(frozen=True)
@@ -18,12 +18,20 @@ class Ground:
     vocabulary: Sequence[str]
 
 
-class Source(BaseModel):
-    """Drafts texts of any size. The same chance gives the same text, and a longer one goes on where a shorter ends."""
+class Source(Spec):
+    """Drafts texts of any size.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    The same random numbers give the same text, and a longer text goes on where a shorter one ends. The class's
+    docstring is its meaning in the docs; its fields are its keys in a study file, one of them `key`.
+    """
 
     key: ClassVar[str]
+    """The field that names it."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **options: Any) -> None:
+        if getattr(cls, "key", None) not in cls.model_fields or not (cls.__doc__ or "").strip():
+            raise ValueError(f"source {cls.__name__}: it needs a docstring and a field named by its key")
 
     @property
     def segment(self) -> str | None:
@@ -35,5 +43,10 @@ class Source(BaseModel):
         raise NotImplementedError
 
     def natural(self, ground: Ground) -> int | None:
-        """How many units it has when no length is asked for; None if it has to be asked for."""
+        """How many units it has when no length is asked for; None if a length is needed."""
         return None
+
+    @property
+    def has_length(self) -> bool:
+        """Whether it can do without a length."""
+        return type(self).natural is not Source.natural

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from attnscope.errors import AttnscopeError, near
 from attnscope.text.layout import Layout, Layouts
-from attnscope.text.sets import PromptSet
+from attnscope.text.sets.prompt_set import PromptSet
 
 Grid = NDArray[np.bool_]
 
@@ -185,7 +185,7 @@ def _drawn(grid: Grid, mark: str, chosen: Mapping[str, Any]) -> str:
 
 
 def _wrong(what: str, allowed: str) -> AttnscopeError:
-    return AttnscopeError(what, where="prompts.options", allowed=allowed, todo="mend the study file")
+    return AttnscopeError(what, where="prompts.options", allowed=allowed, todo="fix the study file")
 
 
 SET = PromptSet(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from attnscope.text.layout import Layout, Layouts
-from attnscope.text.sets import PromptSet, shuffled_file
+from attnscope.text.sets.prompt_set import PromptSet, shuffled_file
 
 INSTRUCTION = "Solve the problem. Think about it step by step, then give the answer in one line."
 

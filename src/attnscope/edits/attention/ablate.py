@@ -1,0 +1,59 @@
+"""Heads switched off: `ablate: {8: [0, 3], 9: [1]}`."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from attnscope.edits.attention.edit import AttentionEdit, Number, Numbers, each_once
+
+
+class Ablate(AttentionEdit):
+    """Replaces the output of heads, which is what they add to the model's state."""
+
+    key: ClassVar[str] = "ablate"
+    changes: ClassVar[Literal["weights", "outputs"]] = "outputs"
+
+    ablate: dict[Number, Numbers] = Field(min_length=1, description="Heads by layer, both from 0: {8: [0, 3]}.")
+    how: Literal["zero", "mean", "values"] = Field(
+        "zero",
+        description="By what: zeros, each head's mean output over the prompt's tokens, or the values given.",
+    )
+    values: dict[Number, dict[Number, tuple[float, ...]]] = Field(
+        default_factory=dict, description="With how: values, one vector of the head's size by layer and head."
+    )
+
+    @field_validator("ablate")
+    @classmethod
+    def _heads_once(cls, data: dict[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
+        return {layer: each_once(heads) for layer, heads in sorted(data.items())}
+
+    @model_validator(mode="after")
+    def _whole(self) -> Ablate:
+        if self.layers != "all":
+            raise PydanticCustomError("one_of", "ablate names its layers itself: leave layers out")
+        given = {(layer, head) for layer, heads in self.values.items() for head in heads}
+        wanted = {(layer, head) for layer, heads in self.ablate.items() for head in heads}
+        if self.how != "values" and given:
+            raise PydanticCustomError("one_of", "values go with how: values")
+        if self.how == "values" and given != wanted:
+            missing = sorted(wanted ^ given)[0]
+            what = "values are needed for exactly the heads that are ablated; see layer {layer}, head {head}"
+            raise PydanticCustomError("one_of", what, {"layer": missing[0], "head": missing[1]})
+        return self
+
+    def applies_to(self, layer: int) -> bool:
+        return layer in self.ablate
+
+    def heads_of(self, layer: int) -> tuple[int, ...]:
+        """The heads it replaces in a layer."""
+        return self.ablate.get(layer, ())
+
+    def value_of(self, layer: int, head: int) -> tuple[float, ...] | None:
+        """The given output of a head; None where it is zero or the mean."""
+        return self.values.get(layer, {}).get(head)
+
+    def weights(self, weights: Any, layer: int, heads: Any, q: Any, k: Any) -> Any:
+        raise TypeError("ablate changes the outputs of heads, not their attention weights")

@@ -1,0 +1,73 @@
+"""What an attention edit declares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, field_validator
+from pydantic_core import PydanticCustomError
+
+from attnscope.spec import Spec
+from attnscope.text.rules import Tokenized
+
+Number = Annotated[int, Field(ge=0)]
+Numbers = Annotated[tuple[Number, ...], Field(min_length=1)]
+Chosen = Literal["all"] | Numbers
+"""All layers or heads, or their numbers from 0."""
+
+
+class AttentionEdit(Spec):
+    """One change to attention, in some layers.
+
+    The class's docstring is its meaning in the docs; its fields are its keys, one of them `key`.
+    """
+
+    key: ClassVar[str]
+    """The field that names it."""
+    changes: ClassVar[Literal["weights", "outputs"]] = "weights"
+    """What it changes: attention weights, or the outputs of heads."""
+
+    layers: Chosen = Field("all", description="all, or numbers from 0.")
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **options: Any) -> None:
+        if getattr(cls, "key", None) not in cls.model_fields or not (cls.__doc__ or "").strip():
+            raise ValueError(f"attention edit {cls.__name__}: it needs a docstring and a field named by its key")
+
+    @field_validator("layers", mode="before")
+    @classmethod
+    def _listed(cls, data: Any) -> Any:
+        return tuple(data) if isinstance(data, range) else data
+
+    @field_validator("layers")
+    @classmethod
+    def _each_once(cls, layers: Any) -> Any:
+        return each_once(layers)
+
+    def applies_to(self, layer: int) -> bool:
+        """Whether it changes anything in a layer, numbered from 0."""
+        return self.layers == "all" or layer in self.layers
+
+    def placed(self, prompt: Tokenized) -> Self:
+        """The edit for one prompt: names of classes and query groups replaced by positions. By default itself."""
+        return self
+
+    def weights(self, weights: Any, layer: int, heads: Sequence[int], q: Any, k: Any) -> Any:
+        """Changed attention weights of a block of rows; called only for layers it applies to, once placed.
+
+        weights (heads, rows, keys): attention after the softmax, 0 where a row does not see a key. heads: the numbers
+        of the heads in it. q (rows,) and k (keys,): positions of queries and keys. All three are tensors; use their own
+        methods, so that no model library has to be imported. Return a new tensor of the same shape whose rows sum to at
+        most one; leave the one given as it is.
+        """
+        raise NotImplementedError
+
+
+def each_once(numbers: Any) -> Any:
+    """For validators: numbers in order, refused if one of them is given twice."""
+    if numbers == "all":
+        return numbers
+    if len(set(numbers)) < len(numbers):
+        raise PydanticCustomError("one_of", "a number is given twice")
+    return tuple(sorted(numbers))

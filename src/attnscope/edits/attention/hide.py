@@ -1,0 +1,115 @@
+"""Keys hidden from queries: `hide: segment:passages, queries: last, layers: [8, 9]`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import Field, field_validator
+from pydantic_core import PydanticCustomError
+
+from attnscope.edits.attention.edit import AttentionEdit, Chosen, Numbers, each_once
+from attnscope.errors import AttnscopeError
+from attnscope.text.classes import membership, parse_rule
+from attnscope.text.groups import rows_of
+from attnscope.text.rules import Tokenized
+from attnscope.text.segments import segments_of
+
+ROUNDING = 1e-5  # of a row's sum; what is missing beyond it is a sink's
+MOST = 0.5  # of a token's characters have to be in a class for the token to be hidden with it
+
+
+class Hide(AttentionEdit):
+    """Hides keys from queries, as if they were masked; a query's attention on itself can be hidden too."""
+
+    key: ClassVar[str] = "hide"
+
+    hide: Numbers | str = Field(
+        description="Keys: positions from 0, or a class rule such as segment:passages, which hides the tokens that "
+        "belong to the class with more than half of their characters."
+    )
+    queries: Numbers | str = Field("all", description="From whom: positions from 0, or a query group.")
+    heads: Chosen = Field("all", description="all, or numbers from 0.")
+    how: Literal["renormalise", "zero"] = Field(
+        "renormalise",
+        description="renormalise: the other keys share what the hidden ones had, in proportion, as with a mask. zero: "
+        "the rest stays as it is, so rows sum to less than one. A row with nothing left to see becomes all zeros.",
+    )
+
+    @field_validator("hide", "queries", "heads")
+    @classmethod
+    def _numbers(cls, data: Any) -> Any:
+        return data if isinstance(data, str) else each_once(data)
+
+    @field_validator("hide")
+    @classmethod
+    def _rule(cls, data: Any) -> Any:
+        if isinstance(data, str):
+            try:
+                parse_rule(data)
+            except AttnscopeError as error:
+                raise PydanticCustomError("one_of", "{why}", {"why": error.what, "near": error.allowed}) from None
+        return data
+
+    @property
+    def key_positions(self) -> tuple[int, ...]:
+        """Of a placed edit: the hidden keys."""
+        return _positions(self.hide)
+
+    @property
+    def query_positions(self) -> tuple[int, ...]:
+        """Of a placed edit: the queries they are hidden from."""
+        return _positions(self.queries)
+
+    def placed(self, prompt: Tokenized) -> Self:
+        keys, queries = self.hide, self.queries
+        if isinstance(keys, str):
+            shares = membership({"hidden": keys}, prompt.text, prompt.tokens, prompt.spans)[0]
+            keys = tuple(token.position for token in prompt.tokens if shares[token.position] > MOST)
+            _refuse_if_none(keys, f"hide: {self.hide}", "a class that some token belongs to")
+        if isinstance(queries, str):
+            queries = rows_of(queries, prompt.tokens, segments_of(prompt.tokens, prompt.spans))
+            _refuse_if_none(queries, f"queries: {self.queries}", "a query group or segment with at least one token")
+        for position in (*keys, *queries):
+            if position >= len(prompt.tokens):
+                raise AttnscopeError(
+                    f"there is no token {position}",
+                    where="hide",
+                    allowed=f"0 to {len(prompt.tokens) - 1}",
+                    todo="give positions in the prompt",
+                )
+        return self.model_copy(update={"hide": keys, "queries": queries})
+
+    def weights(self, weights: Any, layer: int, heads: Sequence[int], q: Any, k: Any) -> Any:
+        hidden = _among(q, self.query_positions)[:, None] & _among(k, self.key_positions)[None, :]
+        changed = weights.clone()
+        for place, head in enumerate(heads):
+            if self.heads == "all" or head in self.heads:
+                left = weights[place].masked_fill(hidden, 0)
+                if self.how == "renormalise":
+                    left = _renormalised(left, weights[place]).where(hidden.any(-1, keepdim=True), left)
+                changed[place] = left
+        return changed
+
+
+def _renormalised(left: Any, before: Any) -> Any:
+    """Rows as a mask would make them. What a model leaves to a sink takes part: rows then sum to less than one."""
+    sink = 1 - before.sum(-1, keepdim=True)
+    sink = sink.where(sink > ROUNDING, sink.new_zeros(()))
+    return left / (left.sum(-1, keepdim=True) + sink).clamp(min=1e-38)
+
+
+def _among(places: Any, wanted: Sequence[int]) -> Any:
+    """True where a position is one of those wanted."""
+    return (places[:, None] == places.new_tensor(list(wanted))[None, :]).any(-1)
+
+
+def _positions(numbers: Any) -> tuple[int, ...]:
+    if isinstance(numbers, str):
+        raise TypeError("an edit has positions once it is placed in a prompt")
+    return tuple(numbers)
+
+
+def _refuse_if_none(positions: Sequence[int], where: str, allowed: str) -> None:
+    if not positions:
+        raise AttnscopeError("no token is meant by it", where=where, allowed=allowed, todo="name something else")

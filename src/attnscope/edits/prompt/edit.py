@@ -1,0 +1,85 @@
+"""What a prompt edit declares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, ClassVar
+
+from attnscope.errors import near
+from attnscope.spec import Spec
+from attnscope.text.layout import Layout
+from attnscope.text.segments import Piece
+
+Lines = Sequence[tuple[str | None, Sequence[Piece]]]
+"""A prompt before it is put together: the role of each message (None for plain text) and its pieces."""
+
+TAKEN = ("name", "label", "colour", "edits")
+"""Keys that a condition has whatever its edits are."""
+
+
+@dataclass(frozen=True)
+class EditProblem:
+    """Something wrong with an edit. key: the study-file key it is at."""
+
+    key: str
+    what: str
+    allowed: str
+
+
+@dataclass(frozen=True)
+class EditContext:
+    """What an edit may draw on, for one prompt, one condition and one model."""
+
+    where: str
+    """The prompt and the condition, for errors."""
+    model: str
+    """The model's label."""
+    fields: Mapping[str, str]
+    """The prompt's fields."""
+    vocabulary: Sequence[str]
+    """Words of the model's vocabulary."""
+    chance: Callable[[int], Random]
+    """(attempt) -> random numbers: the same for the same study, condition, prompt and attempt, whatever the model."""
+    count: Callable[[Lines, str], int]
+    """(lines, segment) -> how many tokens of the whole prompt, laid out and tokenized, are of that segment."""
+    inserted: Mapping[str, int]
+    """By condition: the tokens that earlier conditions inserted into this prompt."""
+    limit: int | None = None
+    """The model's context length in tokens."""
+
+
+class PromptEdit(Spec):
+    """One change to a prompt.
+
+    The class's docstring is its meaning in the docs; its fields are its keys in a study file, one of them `key`.
+    """
+
+    key: ClassVar[str]
+    """The field that names it."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **options: Any) -> None:
+        if getattr(cls, "key", None) not in cls.model_fields or not (cls.__doc__ or "").strip():
+            raise ValueError(f"prompt edit {cls.__name__}: it needs a docstring and a field named by its key")
+        clash = [name for name in cls.model_fields if name in TAKEN]
+        if clash:
+            raise ValueError(f"prompt edit {cls.__name__}: '{clash[0]}' is a key of every condition")
+
+    def problems(self, layout: Layout) -> Iterator[EditProblem]:
+        """What is wrong with it for prompts of this layout; nothing by default."""
+        yield from ()
+
+    def apply(self, lines: Lines, context: EditContext) -> Lines:
+        """The prompt with the change made. New text goes into pieces of the segment `inserted`, or of its own."""
+        raise NotImplementedError
+
+
+def segment_problem(key: str, segment: str, layout: Layout, *, once: bool = False) -> Iterator[EditProblem]:
+    """For `problems`: a segment that the layout does not have, or has more than once where that is ambiguous."""
+    if segment not in layout.fields:
+        yield EditProblem(key, f"the {layout.key} layout has no segment '{segment}'", near(segment, layout.fields))
+    elif once and layout.times(segment) > 1:
+        what = f"segment '{segment}' is in the {layout.key} layout {layout.times(segment)} times"
+        yield EditProblem(key, what, "a segment that is there once")

@@ -1,0 +1,113 @@
+"""Text put before or after a segment: `insert: {repeat: "/"}, tokens: 55, before: question`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from attnscope.edits.prompt.edit import EditContext, EditProblem, Lines, PromptEdit, segment_problem
+from attnscope.edits.sources import AnySource, Ground
+from attnscope.edits.sources.fitting import exactly
+from attnscope.errors import AttnscopeError
+from attnscope.text.layout import Layout
+from attnscope.text.segments import INSERTED, Piece
+
+
+class Insert(PromptEdit):
+    """Inserts text before or after a segment, of an exact number of tokens if asked for."""
+
+    key: ClassVar[str] = "insert"
+
+    insert: AnySource = Field(description="The text to insert: one source.")
+    before: str | None = Field(None, description="Insert right before this segment.")
+    after: str | None = Field(None, description="Insert right after this segment.")
+    separator: str = Field("\n", description="Between the insertion and the segment; counted as inserted.")
+    times: int | None = Field(None, ge=1, description="Of a repeated string: how often, whatever tokens that makes.")
+    tokens: int | None = Field(None, ge=1, description="Exactly so many tokens, as the model's tokenizer counts.")
+    match: str | None = Field(None, description="As many tokens as this earlier condition inserts, prompt by prompt.")
+
+    @model_validator(mode="after")
+    def _whole(self) -> Insert:
+        lengths = [name for name in ("times", "tokens", "match") if getattr(self, name) is not None]
+        if (self.before is None) == (self.after is None):
+            raise PydanticCustomError("one_of", "an insertion goes before one segment or after one")
+        if len(lengths) > 1:
+            raise PydanticCustomError("one_of", "a length is one of times, tokens and match")
+        if self.times is not None and self.insert.key != "repeat":
+            raise PydanticCustomError("one_of", "times is for a repeated string; use tokens or match")
+        if not lengths and not self.insert.has_length:
+            raise PydanticCustomError("one_of", "an insertion needs a length: add times, tokens or match")
+        return self
+
+    def problems(self, layout: Layout) -> Iterator[EditProblem]:
+        for key, segment in (("before", self.before), ("after", self.after)):
+            if segment is not None:
+                yield from segment_problem(key, segment, layout, once=True)
+        if self.insert.segment is not None:
+            yield from segment_problem("insert", self.insert.segment, layout)
+
+    def apply(self, lines: Lines, context: EditContext) -> Lines:
+        return self._placed(lines, self._text(lines, context))
+
+    def _placed(self, lines: Lines, text: str) -> Lines:
+        edited = []
+        for role, pieces in lines:
+            placed: list[Piece] = []
+            for piece in pieces:
+                if piece.segment == self.before:
+                    placed.append(Piece(INSERTED, text + self.separator))
+                placed.append(piece)
+                if piece.segment == self.after:
+                    placed.append(Piece(INSERTED, self.separator + text))
+            edited.append((role, placed))
+        return edited
+
+    def _text(self, lines: Lines, context: EditContext) -> str:
+        ground = Ground(context.fields, context.vocabulary)
+
+        def draft(units: int, attempt: int) -> str:
+            return self.insert.draft(units, context.chance(attempt), ground)
+
+        if self.times is not None:
+            return draft(self.times, 0)
+        wanted = self._wanted(context)
+        if wanted is not None:
+            already = self._already(lines, context)
+            return exactly(
+                wanted, draft, lambda text: context.count(self._placed(lines, text), INSERTED) - already, context.where
+            )
+        natural = self.insert.natural(ground)
+        if not natural:
+            raise AttnscopeError(
+                "there is nothing to insert",
+                where=context.where,
+                allowed="a source with some text",
+                todo="check its segment",
+            )
+        return draft(natural, 0)
+
+    def _already(self, lines: Lines, context: EditContext) -> int:
+        """The tokens that the edits before this one inserted."""
+        edited = any(piece.segment == INSERTED for _, pieces in lines for piece in pieces)
+        return context.count(lines, INSERTED) if edited else 0
+
+    def _wanted(self, context: EditContext) -> int | None:
+        wanted = self.tokens if self.match is None else context.inserted.get(self.match)
+        if self.match is not None and wanted is None:
+            raise AttnscopeError(
+                f"condition '{self.match}' was not made for this prompt",
+                where=context.where,
+                allowed="prompts that both conditions can be made for",
+                todo="see why it was dropped",
+            )
+        if wanted is not None and context.limit is not None and wanted > context.limit:
+            raise AttnscopeError(
+                f"{wanted} tokens are to be inserted, more than {context.model} was made for",
+                where=context.where,
+                allowed=f"at most {context.limit} tokens in all",
+                todo="insert fewer",
+            )
+        return wanted

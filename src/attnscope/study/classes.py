@@ -1,0 +1,93 @@
+"""Classes in a study file: one rule each, by the keys that class rules have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ConfigDict, Field, GetJsonSchemaHandler, model_validator
+from pydantic_core import CoreSchema, PydanticCustomError
+
+from attnscope.errors import AttnscopeError
+from attnscope.spec import Spec, refuse_unknown_keys
+from attnscope.study.words import Colour, Line
+from attnscope.text.classes import Rule, argument_problem, parse_rule, written_rule
+from attnscope.text.rules import ClassRule, rules_by_key
+
+
+class ClassSpec(Spec):
+    """A kind of token, by one rule: text such as `re:[0-9]`, or a mapping with the rule's key."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)  # the rule's key, which a plugin may bring
+
+    within: str | None = Field(None, description="Of characters or regex: only in this segment.")
+    label: Line | None = Field(None, description="What figures call it; by default its name.")
+    colour: Colour | None = Field(None, description="Of its segments and lines.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_rule(cls, data: Any) -> Any:
+        if data is None:
+            raise PydanticCustomError("unquoted", "this class is empty; an unquoted # begins a comment, so write '#'")
+        if isinstance(data, str):
+            return _from_text(data)
+        if not isinstance(data, dict):
+            return data
+        rules = rules_by_key()
+        data = {key: value for key, value in data.items() if value is not None}
+        refuse_unknown_keys(data, {**rules, **cls.model_fields})
+        named = [key for key in data if key in rules]
+        if len(named) != 1:
+            choice = {"near": f"one of {', '.join(rules)}"}
+            raise PydanticCustomError("one_of", "a class has one rule", choice)
+        _refuse_wrong_argument(rules[named[0]], data[named[0]], data.get("within"))
+        return data
+
+    @property
+    def parsed(self) -> Rule:
+        """Its rule, taken apart."""
+        ((key, argument),) = (self.model_extra or {}).items()
+        return Rule(rules_by_key()[key], "" if argument is True else argument, self.within)
+
+    @property
+    def rule(self) -> str:
+        """As `attnscope measure --class` takes it."""
+        rule = self.parsed
+        return written_rule(rule.kind, rule.argument, rule.within)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        described = handler.resolve_ref_schema(handler(schema))
+        rules = rules_by_key()
+        described["properties"] = {
+            **{key: _argument_schema(rule) for key, rule in rules.items()},
+            **described.get("properties", {}),
+        }
+        described["additionalProperties"] = False
+        described["oneOf"] = [{"required": [key]} for key in rules]
+        return {"anyOf": [{"type": "string", "minLength": 1}, described]}
+
+
+def _from_text(text: str) -> dict[str, Any]:
+    try:
+        rule = parse_rule(text)
+    except AttnscopeError as error:
+        context = {"why": error.what, "near": f"{error.allowed}; {error.todo}"}
+        raise PydanticCustomError("one_of", "{why}", context) from None
+    return {rule.kind.study_key: rule.argument or True, "within": rule.within}
+
+
+def _refuse_wrong_argument(rule: ClassRule, argument: Any, within: Any) -> None:
+    if not isinstance(argument, str) and not (argument is True and rule.argument_optional):
+        takes = "true or text" if rule.argument_optional else "text"
+        context = {"key": rule.study_key, "given": repr(argument)[:60], "near": takes}
+        raise PydanticCustomError("one_of", "{key} can't be {given}", context)
+    problem = argument_problem(rule, "" if argument is True else argument, within)
+    if problem is not None:
+        raise PydanticCustomError("one_of", "{why}", {"why": problem, "near": f"{rule.study_key}: {rule.meaning}"})
+
+
+def _argument_schema(rule: ClassRule) -> dict[str, Any]:
+    text: dict[str, Any] = {"type": "string", "minLength": 1}
+    if rule.argument_optional:
+        return {"anyOf": [{"const": True}, text], "description": rule.meaning}
+    return {**text, "description": rule.meaning}

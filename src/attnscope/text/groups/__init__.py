@@ -1,0 +1,69 @@
+"""Query groups: whose attention is averaged, one per module of this package or of a plugin; and every segment is one.
+
+A plugin offers its own under the entry points `attnscope.query_groups`:
+
+    [project.entry-points."attnscope.query_groups"]
+    first = "my_package.first:FIRST"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from attnscope.errors import AttnscopeError, near
+from attnscope.registry import Registry
+from attnscope.text.groups.group import QueryGroup
+from attnscope.text.tokens import Token
+
+GROUPS: Registry[QueryGroup] = Registry(
+    "query group",
+    package="attnscope.text.groups",
+    group="attnscope.query_groups",
+    is_member=lambda thing: isinstance(thing, QueryGroup),
+)
+
+WITHOUT_TOKENS = ("last", "all")
+"""Groups that need no more than the number of tokens; attention knows these by name."""
+
+
+def rows_of(name: str, tokens: Sequence[Token], segments: Sequence[str]) -> tuple[int, ...]:
+    """The positions of a group's queries, in order; name: a group's or a segment's.
+
+    segments: of each token. Empty if the prompt has no such query.
+    """
+    group = GROUPS.members.get(name)
+    if group is None:
+        return tuple(place for place, segment in enumerate(segments) if segment == name)
+    rows = tuple(group.rows(tokens, segments))
+    if len(set(rows)) < len(rows) or not all(isinstance(row, int) and 0 <= row < len(tokens) for row in rows):
+        raise AttnscopeError(
+            f"the query group '{name}' gives positions that are not in the prompt, or one of them twice",
+            where=f"{name}: {list(rows)[:8]}",
+            allowed=f"whole numbers from 0 to {len(tokens) - 1}, each once",
+            todo="fix the group, or use another",
+        )
+    return tuple(sorted(rows))
+
+
+def known_groups(segments: Collection[str]) -> list[str]:
+    """Names of groups that prompts with these segments have, those of the segments included."""
+    named = [name for name, group in GROUPS.members.items() if group.segment is None or group.segment in segments]
+    return list(dict.fromkeys([*named, *segments]))
+
+
+def find_group(name: str, segments: Collection[str], where: str) -> None:
+    """Refuse a name that is neither a group's nor a segment's."""
+    known = known_groups(segments)
+    if name not in known:
+        raise AttnscopeError(
+            f"unknown query group '{name}'", where=where, allowed=near(name, known), todo="use one of these"
+        )
+
+
+def group_words(name: str) -> str:
+    """A query group in a sentence, as in "attention from the last token"."""
+    group = GROUPS.members.get(name)
+    return f"the tokens of {name}" if group is None else group.words
+
+
+__all__ = ["GROUPS", "WITHOUT_TOKENS", "QueryGroup", "find_group", "group_words", "known_groups", "rows_of"]

@@ -1,0 +1,206 @@
+"""What an installed package adds can be used, is offered and is named in errors like what comes with attnscope."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import polars as pl
+import pytest
+import torch
+import yaml
+
+from tests.models import tiny
+from tests.plugin.attnscope_dummy.reach import REACH
+from tests.plugin.attnscope_dummy.sharpen import Sharpen
+from tests.plugin.conftest import HERE, ROOT, attnscope, offer, python
+
+PLUS = tiny.VOCABULARY.index("+")
+
+
+def study(model: object, **changes: object) -> str:
+    parts = {
+        "models": [{"label": "tiny", "source": str(model)}],
+        "prompts": {"set": "sums", "count": 3, "seed": 1},
+        "conditions": [
+            "none",
+            {"name": "bare", "drop": "instruction"},
+            {"name": "filler", "insert": {"countdown": 3}, "tokens": 12, "before": "sum"},
+            {
+                "name": "both",
+                "edits": [{"drop": "instruction"}, {"insert": {"countdown": 3}, "match": "filler", "before": "sum"}],
+            },
+        ],
+        "classes": {"id": f"id:{PLUS}", "mapping": {"characters": "="}},
+        "measure": {"queries": ["newest", "last"]},
+        "figures": [{"name": "map", "kind": "heatmap", "measure": "id", "queries": "newest"}],
+    }
+    return yaml.safe_dump({**parts, **changes}, sort_keys=False)
+
+
+@pytest.fixture(scope="module")
+def run(plugin: Path, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study that uses everything a study can."""
+    home = tmp_path_factory.mktemp("run")
+    (home / "study.yaml").write_text(study(tiny_model), encoding="utf-8")
+    done = attnscope(plugin, "run", home / "study.yaml", "--out", home / "run")
+    assert done.code == 0, done.err
+    return home / "run"
+
+
+def test_a_study_gets_its_prompts_and_conditions_from_a_plugin(run: Path) -> None:
+    prompts = pl.read_parquet(run / "prompts.parquet")
+    texts = {condition: rows["text"].to_list() for (condition,), rows in prompts.group_by("condition")}
+    assert len(texts["none"]) == 3
+    assert all(text.startswith("Add up. ") and text.endswith(" =") for text in texts["none"])
+    assert texts["bare"] == [text.removeprefix("Add up.") for text in texts["none"]]
+    for plain, filled, both in zip(texts["none"], texts["filler"], texts["both"], strict=True):
+        start = "3 2 1 0 3 2\n"
+        assert filled == plain.replace("Add up. ", f"Add up. {start}")
+        assert both == filled.removeprefix("Add up.")
+    inserted = dict(prompts.group_by("condition").agg(pl.col("inserted").unique()).iter_rows())
+    assert inserted == {"none": [0], "bare": [0], "filler": [12], "both": [12]}
+
+
+def test_a_plugins_class_rule_and_query_group_have_the_numbers_they_should(run: Path) -> None:
+    """Every + is one token to this tokenizer, and its mass is what the token receives."""
+    keys = ["condition", "prompt", "queries", "layer", "head"]
+    mass = pl.read_parquet(run / "mass.parquet").filter(pl.col("token_class") == "id").select(*keys, "mass")
+    tokens = pl.read_parquet(run / "tokens.parquet").filter(token_id=PLUS).select("condition", "prompt", "position")
+    received = pl.read_parquet(run / "received.parquet").select(*keys, "received")
+    want = received.join(tokens, on=["condition", "prompt"]).with_columns(
+        want=pl.col("received").list.get(pl.col("position"))
+    )
+    both = mass.join(want, on=keys)
+    assert len(both) == len(mass) == 4 * 3 * 2 * 2 * 4
+    assert (both["mass"] - both["want"]).abs().max() < 1e-6  # type: ignore[operator]
+    assert both.filter(queries="newest")["mass"].to_list() != both.filter(queries="last")["mass"].to_list()
+
+
+def test_what_only_insertions_have_is_left_out_for_a_plugins_edit(run: Path) -> None:
+    classes = pl.read_csv(run / "comparisons" / "classes.csv")
+    quantities = {name: set(rows["quantity"]) for (name,), rows in classes.group_by("comparison")}
+    of_insertion, *of_others = (
+        next(has for name, has in quantities.items() if str(name).startswith(word) and "none" in str(name))
+        for word in ("filler", "bare", "both")
+    )
+    assert "taken" in of_insertion
+    assert of_others == [{"mass", "enrichment"}] * 2, quantities
+
+
+def test_a_caption_says_what_a_plugins_query_group_is(run: Path) -> None:
+    assert "the last three tokens" in (run / "figures" / "map.svg").read_text(encoding="utf-8").replace("\u00a0", " ")
+
+
+def test_the_schema_offers_what_a_plugin_adds_and_the_built_in_one_does_not(plugin: Path, tmp_path: Path) -> None:
+    with_plugin, without = (attnscope(site, "schema") for site in (plugin, tmp_path))
+    assert with_plugin.code == without.code == 0, with_plugin.err
+    for word in ('"token_id"', '"drop"', '"countdown"', '"newest"', '"sums"'):
+        assert word in with_plugin.out
+        assert word not in without.out
+    json.loads(with_plugin.out)
+
+
+def test_generated_pages_are_the_same_with_a_plugin_installed(plugin: Path, tmp_path: Path) -> None:
+    script = ROOT / "scripts" / "reference.py"
+    code = f"import runpy; print(*runpy.run_path({str(script)!r})['pages']().values(), sep='')"
+    with_plugin, without = (python(site, "-c", code) for site in (plugin, tmp_path))
+    assert without.code == 0, without.err
+    assert "countdown" in without.out  # the page on extending shows the plugin's files
+    assert with_plugin.out == without.out
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"classes": {"x": "idd:42"}}, ["unknown class rule 'idd:'", "near: id"]),
+        ({"classes": {"x": "id:forty"}}, ["ids are whole numbers"]),
+        ({"classes": {"x": {"tokenid": "42"}}}, ["unknown key 'tokenid'", "near: token_id"]),
+        ({"conditions": [{"name": "x", "drp": "sum"}]}, ["unknown key 'drp'", "near: drop"]),
+        ({"conditions": [{"name": "x", "drop": "summ"}]}, ["no segment 'summ'", "near: sum"]),
+        ({"conditions": [{"name": "x", "insert": {"cuntdown": 3}, "before": "sum"}]}, ["near: countdown"]),
+        ({"measure": {"queries": ["newst"]}, "figures": []}, ["unknown query group 'newst'", "near: newest"]),
+        ({"prompts": {"set": "sum"}}, ["unknown set of prompts 'sum'", "near: sums"]),
+    ],
+)
+def test_an_error_names_what_a_plugin_has(
+    changes: dict[str, object], words: list[str], plugin: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "study.yaml"
+    file.write_text(study("smollm2-135m-instruct", **changes), encoding="utf-8")
+    attnscope(plugin, "tokens", file).refuses(*words)
+
+
+def test_measures_and_attention_edits_of_a_plugin_are_members_of_their_families(plugin: Path) -> None:
+    code = (
+        "from attnscope.edits.attention import ATTENTION_EDITS; from attnscope.measures import MEASURES\n"
+        "from attnscope.errors import AttnscopeError\n"
+        "sharpen = ATTENTION_EDITS.members['sharpen'](sharpen=2, layers=[1])\n"
+        "print(MEASURES.members['reach'].unit, sharpen.applies_to(1))\n"
+        "for family, name in ((MEASURES, 'rech'), (ATTENTION_EDITS, 'sharpn')):\n"
+        "    try: family.find(name, 'here')\n"
+        "    except AttnscopeError as error: print(error)\n"
+    )
+    done = python(plugin, "-c", code)
+    assert done.code == 0, done.err
+    first, measure, edit = done.out.splitlines()
+    assert first == "tokens True"
+    assert "unknown measure 'rech'" in measure
+    assert "near: reach" in measure
+    assert "near: sharpen" in edit
+
+
+def test_the_plugins_measure_and_attention_edit_do_what_they_say() -> None:
+    rows = torch.rand(3, 6, 6).tril()
+    matrix = rows / rows.sum(-1, keepdim=True)
+    positions = torch.arange(6)
+    assert REACH.block
+    assert REACH.reference
+    torch.testing.assert_close(REACH.block(matrix, positions, positions), REACH.reference(matrix))
+    sharp = Sharpen(sharpen=2).weights(matrix, 0, range(3), positions, positions)
+    torch.testing.assert_close(sharp.sum(-1), matrix.sum(-1))
+    assert (sharp.amax(-1) >= matrix.amax(-1)).all()
+
+
+def test_the_page_on_extending_shows_every_module_of_the_plugin_as_it_is() -> None:
+    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    offered = tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]
+    assert len(offered) >= 7
+    for group, members in offered.items():
+        for value in members.values():
+            module = value.partition(":")[0].rpartition(".")[2]
+            code = (HERE / "attnscope_dummy" / f"{module}.py").read_text(encoding="utf-8")
+            assert f"```python\n{code}```" in page, module
+        assert f"| `{group}` | 2 |" in page, group
+
+
+RULE = """\
+from attnscope.text.rules import Claims, ClassRule
+THING = ClassRule(name={name!r}, meaning="x", claims=lambda argument, prompt: Claims())
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("import nothing_of_this_name", ["'thing' of an installed package can't be used", "No module named"]),
+        ("raise RuntimeError('two\\nlines')", ["can't be used: RuntimeError: two lines"]),
+        ("OTHER = 1", ["AttributeError"]),
+        ("THING = 3", ["it is a int"]),
+        ("class THING: pass", ["it is the class THING"]),
+        (RULE.format(name="re"), ["two packages define the class rule 're'", "attnscope and broken"]),
+        (RULE.format(name="label"), ["ValueError: class rule 'label'"]),
+        (RULE.format(name="within"), ["ValueError: class rule 'within'"]),
+        (RULE.format(name="regex"), ["two class rules have the study-file key 'regex'"]),
+    ],
+)
+def test_a_plugin_that_cannot_be_used_is_refused_in_one_line(code: str, words: list[str], tmp_path: Path) -> None:
+    site = offer(tmp_path, "attnscope.class_rules", "broken:THING", code)
+    attnscope(site, "tokens", "symbols").refuses(*words)
+
+
+def test_a_broken_plugin_stops_only_what_uses_it(tmp_path: Path) -> None:
+    site = offer(tmp_path, "attnscope.class_rules", "broken:THING", "import nothing_of_this_name")
+    assert attnscope(site, "--help").code == 0
+    assert attnscope(site, "models").code == 0
