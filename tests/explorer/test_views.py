@@ -183,8 +183,8 @@ def test_changes_of_a_head_are_those_of_the_tables(explored: Run) -> None:
     for name in ("question", "marks"):
         mine = held.filter(token_class=name).sort("prompt")
         apart = mine.filter(condition="filler")["mass"].to_numpy() - mine.filter(condition="none")["mass"].to_numpy()
-        assert told[f"{name}: filler less none, one"].value == pytest.approx(apart.mean())
-    assert told["question: two less one, none"].of == 8
+        assert told[f"{name}: filler minus none, one"].value == pytest.approx(apart.mean())
+    assert told["question: two minus one, none"].of == 8
 
 
 def test_tokens_that_two_models_share_are_told_by_their_place(explored: Run) -> None:
