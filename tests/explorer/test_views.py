@@ -216,7 +216,7 @@ def test_a_class_without_a_token_is_told(lone: Run, models: tuple[Path, Path], t
     run = performed(told, tmp_path, "empty")
     client = TestClient(make_app(Shelf([run.path])))
     part = {"name": "x", "kind": "heatmap", "measure": "roman"}
-    assert "no token there belongs to it" in client.post("/api/runs/empty/figure", json=part).json()["caption"]
+    assert "no token belongs to this class" in client.post("/api/runs/empty/figure", json=part).json()["caption"]
     answer = client.post("/api/runs/empty/figure", json={**part, "value": "enrichment"})
     assert (answer.status_code, answer.json()["what"]) == (409, "no prompt can show roman")
     facts = views.head_facts(run, views.Place("one", 0, 0, "last"))

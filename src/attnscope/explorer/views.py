@@ -309,8 +309,8 @@ def _named_comparison(run: Run, each: Comparison) -> str:
     labels = [selection.condition_label(run, side.condition) for side in (each.two, each.one)]
     if each.kind == "model":
         more = f", {labels[0]}" if len(run.conditions) > 1 else ""
-        return f"{each.two.model} less {each.one.model}{more}"
-    return f"{labels[0]} less {labels[1]}{f', {each.one.model}' if len(run.models) > 1 else ''}"
+        return f"{each.two.model} minus {each.one.model}{more}"
+    return f"{labels[0]} minus {labels[1]}{f', {each.one.model}' if len(run.models) > 1 else ''}"
 
 
 def find_prompts(run: Run, text: str) -> responses.PromptLines:
@@ -490,7 +490,7 @@ class HeadSide:
 
 
 def pair(run: Run, left: HeadSide, right: HeadSide) -> responses.Pair:
-    """Right less left by class, within prompts."""
+    """Right minus left by class, within prompts."""
     sides = [side.checked(run) for side in (left, right)]
     held = [masses(run, side.place.model, side.condition) for side in sides]
     prompts, mine, theirs = np.intersect1d(held[0].prompts, held[1].prompts, return_indices=True)
@@ -529,7 +529,7 @@ def _pair_floor(run: Run, sides: Sequence[HeadSide]) -> float:
 
 
 def _pair_facts(run: Run, left: HeadSide, right: HeadSide, prompts: int) -> Iterator[str]:
-    yield f"Right less left, mass by class, within {sentences.counted(prompts, 'prompt')}."
+    yield f"Right minus left, mass by class, within {sentences.counted(prompts, 'prompt')}."
     if prompts < FEWEST:
         yield f"With fewer than {FEWEST} prompts there is no interval and no test."
     else:
