@@ -28,15 +28,16 @@ def test_what_does_not_hold_leaves_no_line_and_no_heading() -> None:
 
 
 def test_a_document_of_sections_within_sections_and_tables_is_written_in_order() -> None:
-    table = Table(("class", "q|s"), (("a", "0.01"), ("b", "0.5")), (False, True))
+    table = Table(("class", "q|s"), (("a", "-0.01"), ("b", "0.5")), (False, True))
     doc = Document("C", (Section("x minus y", (Paragraph("n = 3."), Section("last", (table,)))),))
     assert prose.markdown(doc) == (
-        "# C\n\n## x minus y\n\nn = 3.\n\n### last\n\n| class | q\\|s |\n| --- | --- |\n| a | 0.01 |\n| *b* | *0.5* |\n"
+        "# C\n\n## x minus y\n\nn = 3.\n\n### last\n\n"
+        "| class | q\\|s |\n| --- | --- |\n| a | -0.01 |\n| *b* | *0.5* |\n"
     )
     shown = prose.html(doc, 3)
     assert "<h3>x minus y</h3>\n<p>n = 3.</p>\n<h4>last</h4>" in shown
     assert '<tr class="gray"><td>b</td><td>0.5</td></tr>' in shown
-    assert prose.as_json(doc)["sections"][0]["sections"][0]["tables"][0]["rows"] == [["a", "0.01"], ["b", "0.5"]]
+    assert prose.as_json(doc)["sections"][0]["sections"][0]["tables"][0]["rows"] == [["a", "-0.01"], ["b", "0.5"]]
 
 
 def rendered_text(markup: str) -> str:
@@ -48,6 +49,7 @@ def rendered_text(markup: str) -> str:
 @example("1. one")
 @example("_a_ a_b_c __init__")
 @example("***")
+@example("0 #")
 def test_markdown_shows_any_text_as_it_is(text: str) -> None:
     doc = Document(text, (Section(text, (Bullets((text, (Strong("k"), f": {text}"))), Paragraph(text))),))
     shown = MarkdownIt("commonmark").render(prose.markdown(doc))

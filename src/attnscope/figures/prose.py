@@ -90,19 +90,25 @@ def plain(text: Text) -> str:
 # Markdown
 
 _SPECIAL = re.compile(r"[\\`*\[\]~]|<(?=[a-zA-Z/!?])|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])")
-_AT_START = re.compile(r"^(\s*)([#+>=|-]|\d+(?=[.)](\s|$)))")
+_AT_END = re.compile(r"(?<![\\#])#+$")
+_AT_START = re.compile(r"^(\s*)([#>]|[+-](?![\w.])|\d+(?=[.)](\s|$)))")
 
 
 def markdown(doc: Document) -> str:
     """The whole document. Its title is the first heading."""
-    lines = [f"# {_escaped(plain(doc.title), start=True)}"]
+    lines = [_heading(doc.title, 1)]
     for section in doc.sections:
         lines += _section_lines(section, 2)
     return "\n\n".join(lines) + "\n"
 
 
+def _heading(text: str, level: int) -> str:
+    """Signs # at its end would be taken for the end of the heading."""
+    return f"{'#' * level} {_AT_END.sub(_backslash, _escaped(plain(text), start=True))}"
+
+
 def _section_lines(section: Section, level: int) -> Iterator[str]:
-    yield f"{'#' * level} {_escaped(plain(section.heading), start=True)}"
+    yield _heading(section.heading, level)
     for block in section.blocks:
         match block:
             case Section():
@@ -112,18 +118,16 @@ def _section_lines(section: Section, level: int) -> Iterator[str]:
             case Bullets():
                 yield "\n".join(f"- {_inline(item)}" for item in block.items)
             case Table():
-                rows = [_row([_inline(cell) for cell in block.columns]), _row(["---"] * len(block.columns))]
-                rows += [
-                    _row([_cell(cell, faint) for cell in row])
-                    for row, faint in zip(block.rows, block.faint, strict=True)
-                ]
-                yield "\n".join(rows)
+                lines = zip(block.rows, block.faint, strict=True)
+                rows = [_row([_cell(cell, faint) for cell in row]) for row, faint in lines]
+                head = [_cell(column, False) for column in block.columns]
+                yield "\n".join([_row(head), _row(["---"] * len(head)), *rows])
 
 
-def _inline(text: Text) -> str:
+def _inline(text: Text, *, start: bool = True) -> str:
     written = ""
     for words, strong in pieces(text):
-        escaped = _escaped(words, start=not written)
+        escaped = _escaped(words, start=start and not written)
         inner = escaped.strip()
         written += escaped.replace(inner, f"**{inner}**", 1) if strong and inner else escaped
     return written.strip()
@@ -131,10 +135,14 @@ def _inline(text: Text) -> str:
 
 def _escaped(text: str, *, start: bool) -> str:
     """Text that Markdown shows as it is; start: it begins a block, where a few more characters have a meaning."""
-    shown = _SPECIAL.sub(lambda found: f"\\{found.group()}", text)
+    shown = _SPECIAL.sub(_backslash, text)
     if start:
         shown = _AT_START.sub(_guarded, shown)
     return shown
+
+
+def _backslash(found: re.Match[str]) -> str:
+    return f"\\{found.group()}"
 
 
 def _guarded(found: re.Match[str]) -> str:
@@ -144,15 +152,12 @@ def _guarded(found: re.Match[str]) -> str:
 
 
 def _cell(text: str, faint: bool) -> str:
-    shown = _inline(text)
+    shown = _inline(text, start=False)
     return f"*{shown}*" if faint and shown else shown
 
 
 def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
-
-
-# HTML
 
 
 def html(part: Document | Section, level: int = 4) -> Markup:
@@ -194,9 +199,6 @@ def _inline_html(text: Text) -> Markup:
     return Markup("").join(
         Markup("<strong>{}</strong>").format(words) if strong else escape(words) for words, strong in pieces(text)
     )
-
-
-# JSON and alternative text
 
 
 def as_json(doc: Document) -> dict[str, Any]:

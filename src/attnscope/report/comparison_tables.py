@@ -130,7 +130,7 @@ def _insertion(overall: pl.DataFrame, sides: tuple[str, str]) -> Sheet:
     words = {
         TAKEN: "share of attention on inserted tokens",
         KEPT: "share of attention that the other tokens keep",
-        MOVED: "share of that which moved to other tokens",
+        MOVED: "share of what is left that moved to other tokens",
     }
     rows, grayed = [], []
     for quantity, meaning in words.items():

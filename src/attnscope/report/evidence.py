@@ -112,7 +112,7 @@ def _rounding(noise: dict[str, Any]) -> Iterator[str]:
         yield (
             f"Rounding: the same prompts in {noise['reference']} instead of {noise['dtype']} move {heads.max():.1e} of "
             f"the worst head's attention on average ({noise['most'][group]:.1e} in its worst prompt) and "
-            f"{np.median(heads):.1e} in the median head (queries: {group}). No class's mass is off by more in these."
+            f"{np.median(heads):.1e} in the median head (queries: {group}). In these, no class's mass is off by more."
         )
 
 

@@ -74,7 +74,7 @@ def write(table: pl.DataFrame, look: Look) -> Document:
             "Axes": [
                 f"Vertical: {look.y or 'mass'}; the highest bar reaches {sentences.number(max(totals.values()))}.",
                 "Horizontal: the name of each bar is below it, the name of its group above.",
-                "x: how many times the attention that uniform attention would give."
+                "x: relative to uniform attention, such as x2.00 for twice as much."
                 if table["expected"].is_not_null().any()
                 else None,
             ],

@@ -80,7 +80,7 @@ def write(table: pl.DataFrame, look: Look) -> Document:
             ],
             "Axes": [
                 *(f"Horizontal, {form}: {_reach(table.filter(pl.col('form') == form))}." for form in forms),
-                f"Vertical: {look.y or 'attention'}; every panel has its own scale.",
+                f"Vertical: {look.y.replace(chr(10), ', ', 1) or 'attention'}; every panel has its own scale.",
             ],
             "Numbers": numbers,
             "Observations": [
