@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
+from attnscope.attention.kernel import attend
+from attnscope.attention.visibility import causal_plan, rows_per_block
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -14,9 +16,7 @@ import attnscope
 from attnscope.attention.forward import real_rows
 from attnscope.attention.groups import row_weights
 from attnscope.attention.interface import implementation, opened
-from attnscope.attention.kernel import attend
 from attnscope.attention.recorder import Recorder
-from attnscope.attention.visibility import causal_plan, rows_per_block
 from bench.clock import Run
 from bench.pairs import Pair
 from bench.prompts import random_tokens, text_tokens

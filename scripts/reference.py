@@ -16,11 +16,14 @@ from pydantic_core import PydanticUndefined
 from attnscope.cli.main import app
 from attnscope.edits.prompt import PROMPT_EDITS, PromptEdit
 from attnscope.edits.sources import SOURCES, Source
-from attnscope.figures.kind import kinds
+from attnscope.figures import KINDS
+from attnscope.figures.kinds.lines import PanelSpec
+from attnscope.figures.validation import study_schema
+from attnscope.measures.names import MEASURES
 from attnscope.registry import built_in_only
 from attnscope.runs.tables import TABLES
 from attnscope.study import schema
-from attnscope.study.file import bundled_studies, read_study, study_schema
+from attnscope.study.file import bundled_studies, read_study
 from attnscope.text.groups import GROUPS
 from attnscope.text.rules import rules_by_key
 from attnscope.text.sets import PROMPT_SETS
@@ -45,7 +48,6 @@ SECTIONS = {
     "classes": schema.ClassSpec,
     "measure": schema.MeasureSpec,
     "figures": schema.FigureSpec,
-    "figures.panels": schema.PanelSpec,
 }
 
 
@@ -101,6 +103,8 @@ def _study_file() -> Iterator[str]:
         yield (part.__doc__ or "").strip().split("\n")[0]
         yield ""
         yield from _keys(part)
+        if name == "figures":
+            yield "\nEach kind has options besides these; see [figures](figures.md)."
         if name == "conditions":
             yield from _edits()
         if name == "classes":
@@ -147,9 +151,12 @@ def _rules() -> Iterator[str]:
         yield f"| `{rule.prefix}` | `{key}` | {rule.meaning} |"
 
 
-def _keys(part: type[BaseModel]) -> Iterator[str]:
+def _keys(part: type[BaseModel], but: type[BaseModel] | None = None) -> Iterator[str]:
+    """A table of a mapping's keys, but: without those of another."""
     yield "| key | takes | default | meaning |\n|---|---|---|---|"
     for name, info in part.model_fields.items():
+        if but is not None and name in but.model_fields:
+            continue
         default = "required" if info.is_required() else _default(info.default)
         yield f"| `{name}` | {_words(info.annotation)} | {default} | {info.description or ''} |"
 
@@ -195,7 +202,7 @@ def _run() -> Iterator[str]:
     yield "- `cells/`: each cell (model, condition, prompt) by the hash of what they depend on, batch by batch"
     yield "- `figures/NAME.{svg,png,pdf,vl.json,csv,md}`: the picture, its description, its numbers, its reading"
     yield "- `comparisons/{heads,classes}.csv`, `comparisons.md`: what differs between conditions and models"
-    yield "- `evidence.md`: what shows that the numbers can be believed"
+    yield "- `evidence.md`, `evidence.json`: what shows that the numbers can be believed"
     yield "- `report.html`: everything on one page"
     yield "- `kept/`: results that take long, for the explorer to find; can be removed"
     yield ""
@@ -213,13 +220,27 @@ def _run() -> Iterator[str]:
 def _figures() -> Iterator[str]:
     yield "# Figures"
     yield ""
-    yield "Made from the code by `make docs`. Each kind is drawn from a table; `attnscope figure KIND TABLE -o FILE`"
-    yield "draws any table that has the columns."
-    for kind in kinds().values():
+    yield "Made from the code by `make docs`. A figure is an entry of `figures:` in a study file. All kinds share"
+    yield "these keys:"
+    yield ""
+    yield from _keys(schema.FigureSpec)
+    yield ""
+    yield "Each kind has options of its own, in the same entry: `{name: map, kind: heatmap, sort: effect}`. An option"
+    yield "of another kind is refused. Each kind is drawn from a table; `attnscope figure KIND TABLE -o FILE` draws any"
+    yield "table that has the columns. A package can add a kind, see [extending](extending.md)."
+    for kind in KINDS.members.values():
         yield f"\n## {kind.name}: {kind.about}\n"
-        yield "| column | meaning | |\n|---|---|---|"
-        for field in kind.fields:
-            yield f"| `{field.name}` | {field.meaning} | {'optional' if field.optional else 'needed'} |"
+        yield (kind.options.__doc__ or "").strip().split("\n")[0]
+        yield ""
+        yield from _keys(kind.options, but=schema.FigureSpec)
+        if "measure" in kind.options.model_fields:
+            yield f"\nMeasures of heads, besides classes: {', '.join(f'`{name}`' for name in MEASURES)}."
+        if "panels" in kind.options.model_fields:
+            yield "\n`panels` is a list of heads:\n"
+            yield from _keys(PanelSpec)
+        yield "\n| column of the table | meaning | |\n|---|---|---|"
+        for column in kind.columns:
+            yield f"| `{column.name}` | {column.meaning} | {'optional' if column.optional else 'needed'} |"
 
 
 def _extending(page: str) -> str:

@@ -12,6 +12,8 @@ from urllib.request import urlopen
 import numpy as np
 import pytest
 
+from attnscope.figures.kinds.lines import LinesOptions
+from attnscope.figures.validation import with_options
 from attnscope.study.file import bundled_studies, parse_study
 from tests.cli.conftest import Run
 from tests.explorer.conftest import free_port, serving
@@ -50,9 +52,11 @@ def test_every_example_study_can_be_run(path: Path, run: Run) -> None:
     assert done.code == 0, done.err
 
 
-def test_the_readmes_study_file_is_a_study() -> None:
+def test_the_readmes_study_file_is_a_study(tmp_path: Path) -> None:
     (text,) = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
-    study = parse_study(text, "README.md")
+    (tmp_path / "README.yaml").write_text(text, encoding="utf-8")
+    study = with_options(parse_study(text, "README.md"), tmp_path / "README.yaml")
+    assert isinstance(study.figures[0], LinesOptions)
     assert study.figures[0].panels
 
 

@@ -9,6 +9,8 @@ import pytest
 
 import attnscope
 from attnscope import Lens, Run
+from attnscope.figures.kinds.lines import LinesOptions
+from attnscope.figures.validation import options_of
 from attnscope.studies import run_study
 from tests.runs import brute
 from tests.tolerances import DEEP, SUMMED
@@ -60,7 +62,8 @@ def test_a_bundled_study_runs_whole_and_its_masses_are_exact(
 
 def check_lines_of_two_tokenizers(run: Run) -> None:
     """What Gemma's tokens receive is drawn over SmolLM2's tokens by the characters they share."""
-    figure = next(part for part in run.study.figures if part.name == "filler-vs-sentence-both")
+    figure = options_of(next(part for part in run.study.figures if part.name == "filler-vs-sentence-both"))
+    assert isinstance(figure, LinesOptions)
     assert figure.panels
     first, other = figure.panels[0].places
     drawn = pl.read_csv(run.path / "figures" / f"{figure.name}.csv").filter(

@@ -100,9 +100,7 @@ def record(
         if not 0 <= head < facts.heads:
             raise _no_head(label, head, facts.heads)
     groups = [queries] if isinstance(queries, str) else list(queries)
-    with recording(
-        inner, label, queries=groups, layers=chosen, heads=wanted, measures=_measures(measures)
-    ) as recorded:
+    with recording(inner, label, queries=groups, layers=chosen, heads=wanted, measures=_measures(measures)) as recorded:
         yield recorded
 
 

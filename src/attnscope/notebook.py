@@ -12,14 +12,15 @@ from typing import Any, Literal
 from attnscope.analysis import run as analysis
 from attnscope.analysis.head_kinds import head_kinds
 from attnscope.errors import AttnscopeError, near
-from attnscope.figures.write import Figure, content, figure_of, plain, study_lines, write_figure
+from attnscope.figures import prose
+from attnscope.figures.write import Figure, content, figure_of, study_lines, write_figure
 from attnscope.measures.names import SCORES
 from attnscope.study.schema import FigureSpec
 
 
 @dataclass(frozen=True)
 class View:
-    """Figures with what is told of them. In a notebook it shows itself; `print` tells the readings."""
+    """Figures with their readings. In a notebook it shows itself; `print` writes the readings."""
 
     title: str
     facts: tuple[str, ...]
@@ -36,16 +37,18 @@ class View:
         return [path for figure in self.figures for path in write_figure(figure, Path(folder))]
 
     def __repr__(self) -> str:
-        return "\n\n".join([self.title, *self.facts, *(figure.reading.strip() for figure in self.figures)])
+        return "\n\n".join(
+            [self.title, *self.facts, *(prose.markdown(figure.reading).strip() for figure in self.figures)]
+        )
 
     def _repr_html_(self) -> str:
         made = [f"<h3>{html.escape(self.title)}</h3>", *(f"<p>{html.escape(fact)}</p>" for fact in self.facts)]
         for figure in self.figures:
             drawn = base64.b64encode(content(figure, ".svg")).decode()
-            told = html.escape(plain(figure.reading), quote=True)
+            text = html.escape(figure.alt, quote=True)
             made.append(
-                f'<p><img alt="{told}" src="data:image/svg+xml;base64,{drawn}" style="max-width: 100%"></p>'
-                f"<details><summary>The reading</summary><pre>{html.escape(figure.reading)}</pre></details>"
+                f'<p><img alt="{text}" src="data:image/svg+xml;base64,{drawn}" style="max-width: 100%"></p>'
+                f"<details><summary>Reading</summary>{prose.html(figure.reading)}</details>"
             )
         return "\n".join(made)
 

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnscope.errors import AttnscopeError, near
-from attnscope.figures.kind import find_kind
+from attnscope.figures.validation import figure_problems, options_of, with_options
 from attnscope.notebook import Run
 from attnscope.report.write import is_reported, report_run
 from attnscope.runs.folder import RunFolder
 from attnscope.runs.request import RunRequest
-from attnscope.study.file import bundled_studies, find_study, read_study, refuse_unknown_segments
+from attnscope.study.file import bundled_studies, find_study, read_study, refuse, refuse_unknown_segments
 from attnscope.study.prompts import read_prompts
-from attnscope.study.schema import FigureSpec, Study
+from attnscope.study.schema import Study
 
 if TYPE_CHECKING:
     from attnscope.runs.perform import Outcome, Watcher
@@ -43,20 +43,12 @@ def request_study(
     error. forget: remove what was measured for other versions of the study.
     """
     path = find_study(name)
-    study = _swapped(_picked(read_study(path), models), swaps or {})
+    written = with_options(read_study(path), path)
+    study = _swapped(_picked(written, models), swaps or {})
     study = study if instead is None else _relabelled(study, instead)
-    for figure in study.figures:
-        find_kind(figure.kind, f"{path.name}, figure {figure.name}")
     prompts = read_prompts(study, path.parent)
     refuse_unknown_segments(study, prompts.layouts, path)
-    for figure in study.figures:
-        if figure.prompt is not None and figure.prompt >= len(prompts.prompts):
-            raise AttnscopeError(
-                f"there is no prompt {figure.prompt}",
-                where=f"{path.name}, figure {figure.name}: prompt",
-                allowed=f"0 to {len(prompts.prompts) - 1}",
-                todo="choose another, or leave it out",
-            )
+    refuse(figure_problems(written, len(prompts.prompts)), path)
     if limit is not None:
         if limit < 1:
             raise AttnscopeError(
@@ -140,20 +132,7 @@ def _relabelled(study: Study, source: str) -> Study:
         )
     label = Path(source).stem if source.lower().endswith(".gguf") else Path(source).name.partition("@")[0]
 
-    def renamed(names: Sequence[str] | None) -> list[str] | None:
-        return None if names is None else [label if name == labels[0] else name for name in names]
-
-    def figure(part: FigureSpec) -> FigureSpec:
-        panels = part.panels and [
-            panel.model_copy(
-                update={"model": label, "also": [each.model_copy(update={"model": label}) for each in panel.also]}
-            )
-            for panel in part.panels
-        ]
-        return part.model_copy(
-            update={"models": renamed(part.models), "difference": renamed(part.difference), "panels": panels}
-        )
-
     swapped = _swapped(study, {labels[0]: source})
     parts = [part.model_copy(update={"label": label}) for part in swapped.models]
-    return swapped.model_copy(update={"models": parts, "figures": [figure(part) for part in swapped.figures]})
+    figures = [options_of(figure).renamed(labels[0], label) for figure in swapped.figures]
+    return swapped.model_copy(update={"models": parts, "figures": figures})

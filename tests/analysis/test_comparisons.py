@@ -32,11 +32,11 @@ def named(run: Run, name: str) -> Comparison:
 
 def test_a_study_implies_its_comparisons(run: Run) -> None:
     names = [each.name for each in comparisons(run)]
-    assert names == ["filler less none, one", "sentence less none, one", "filler less sentence, one"]
+    assert names == ["filler minus none, one", "sentence minus none, one", "filler minus sentence, one"]
 
 
 def test_a_difference_in_mass_is_the_one_in_the_table(run: Run) -> None:
-    found = compare(named(run, "filler less none, one")).heads.filter(quantity="mass", **QUESTION)
+    found = compare(named(run, "filler minus none, one")).heads.filter(quantity="mass", **QUESTION)
     masses = run.table("mass").filter(**QUESTION).sort("prompt", "layer", "head").collect()
     one, two = (masses.filter(condition=name)["mass"].to_numpy().reshape(9, 8) for name in ("none", "filler"))
     assert found["difference"].to_numpy() == pytest.approx((two - one).mean(0))
@@ -48,7 +48,7 @@ def test_a_difference_in_mass_is_the_one_in_the_table(run: Run) -> None:
     sides = [held.filter(condition=name)["mass"].to_numpy().reshape(3, 9, 8) for name in ("none", "filler")]
     family = effects((sides[1] - sides[0]).transpose(1, 0, 2).reshape(9, -1), seed=5)
     assert found["q"].to_numpy() == pytest.approx(family.q.reshape(3, 8)[2])
-    inserted = compare(named(run, "filler less none, one")).heads.filter(quantity="mass", queries="last")
+    inserted = compare(named(run, "filler minus none, one")).heads.filter(quantity="mass", queries="last")
     assert inserted.filter(pl.col("token_class") == "inserted")["q"].null_count() == 8
 
 
@@ -92,8 +92,8 @@ def test_a_change_is_dilution_plus_redistribution(run: Run) -> None:
 
 
 def test_what_can_only_go_one_way_is_not_tested_against_the_base_prompt(run: Run) -> None:
-    base = compare(named(run, "filler less none, one"))
-    control = compare(named(run, "filler less sentence, one"))
+    base = compare(named(run, "filler minus none, one"))
+    control = compare(named(run, "filler minus sentence, one"))
     for quantity in ("dilution", "kept", "moved", "taken"):
         for table in (base.heads, base.overall):
             held = table.filter(quantity=quantity)
@@ -271,11 +271,11 @@ def test_runs_of_other_prompts_are_compared_without_pairs(run: Run, second: Any)
 def test_a_condition_that_no_prompt_could_be_made_for_is_not_compared(tiny: Path, tmp_path: Path) -> None:
     conditions = [*CONDITIONS, {"name": "long", "insert": {"repeat": "/"}, "tokens": 600, "before": "question"}]
     run = performed(study([{"label": "one", "source": str(tiny)}], conditions=conditions), tmp_path)
-    assert [each.name for each in comparisons(run)][:2] == ["filler less none, one", "sentence less none, one"]
+    assert [each.name for each in comparisons(run)][:2] == ["filler minus none, one", "sentence minus none, one"]
     assert not any("long" in each.name for each in comparisons(run))
     evidence = (run.path / "evidence.md").read_text(encoding="utf-8")
     assert "one, long: NO PROMPT." in evidence
-    assert "0 of 9 prompts are there under every model and condition." in evidence
+    assert "0 of 9 prompts were measured under every model and condition." in evidence
 
 
 def test_the_order_of_heads_without_effect_is_not_called_reliable() -> None:

@@ -46,7 +46,10 @@ def hooks(model: nn.Module) -> int:
 
 
 def state(model: nn.Module) -> Any:
-    kinds = {name: getattr(getattr(each, "config", None), "_attn_implementation", None) for name, each in model.named_modules()}
+    kinds = {
+        name: getattr(getattr(each, "config", None), "_attn_implementation", None)
+        for name, each in model.named_modules()
+    }
     table = tf.AttentionInterface._global_mapping["sdpa"]
     return kinds, hooks(model), table, model.training
 
@@ -227,6 +230,7 @@ def test_a_model_wrapped_by_peft_is_recorded_and_measured_with_its_adapter() -> 
 
 def test_prompt_tuning_is_refused_for_its_tokens_are_nobodys() -> None:
     from peft import PromptTuningConfig
+
     from tests.models import tiny
 
     settings: Any = PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3)
@@ -242,7 +246,10 @@ def test_measures_by_name_and_their_absence() -> None:
     attention = reference.eager(model, {"input_ids": prompt()}).attentions[1][0, :, -1]
     nats = -(attention * attention.log()).sum(-1)
     np.testing.assert_allclose(record["entropy"][0].values[0, 1, :, 0], nats, atol=20 * SHALLOW)
-    assert record["top1"][0].at(prompt=0, layer=1, queries="last").values.argmax(-1).tolist() == attention.argmax(-1).tolist()
+    assert (
+        record["top1"][0].at(prompt=0, layer=1, queries="last").values.argmax(-1).tolist()
+        == attention.argmax(-1).tolist()
+    )
     with pytest.raises(AttnscopeError, match="not asked for"):
         record["distance"]
     with pytest.raises(AttnscopeError, match="token ids"), attnscope.record(model, measures=["previous"]):

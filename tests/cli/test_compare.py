@@ -28,7 +28,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     figures = [
-        {"name": "parts", "kind": "parts", "queries": "last"},
+        {"name": "parts", "kind": "decomposition", "queries": "last"},
         {
             "name": "top",
             "kind": "lines",
@@ -60,14 +60,14 @@ def compared(*given: Any) -> str:
 
 def test_a_run_is_compared_in_terminal_csv_and_markdown(run: Run, tmp_path: Path) -> None:
     told = compared(run.path, "--out", tmp_path / "made")
-    assert "filler less none, one" in told
+    assert "filler minus none, one" in told
     assert "n = 9 prompts, paired by prompt; heads matched by number." in told
     assert "│ inserted" in told  # with its numbers, but what is inserted is there by itself: no test
     heads = pl.read_csv(tmp_path / "made" / "heads.csv")
     classes = pl.read_csv(tmp_path / "made" / "classes.csv")
     assert heads["comparison"].n_unique() == classes["comparison"].n_unique() == 3
     row = classes.filter(
-        pl.col("comparison") == "filler less none, one",
+        pl.col("comparison") == "filler minus none, one",
         pl.col("queries") == "last",
         pl.col("quantity") == "mass",
         pl.col("token_class") == "question",
@@ -83,17 +83,17 @@ def test_the_report_has_comparisons_kinds_and_evidence(run: Run) -> None:
     page = (run.path / "report.html").read_text(encoding="utf-8")
     for words in (
         "Comparisons",
-        "filler less sentence, one",
+        "filler minus sentence, one",
         "Kinds of head",
-        "what rounding",
+        "rounding error",
         "Against eager attention",
     ):
         assert words in page
     evidence = (run.path / "evidence.md").read_text(encoding="utf-8")
     assert "4 prompts of this run, as far as the first 256 tokens of each (32 single rows" in evidence
     assert "in float64 instead of float32" in evidence
-    assert "9 of 9 prompts are there under every model and condition" in evidence
-    assert "None was dropped." in evidence
+    assert "9 of 9 prompts were measured under every model and condition" in evidence
+    assert "No prompt was dropped." in evidence
     assert (run.path / "comparisons" / "heads.csv").is_file()
 
 
@@ -109,7 +109,8 @@ def test_a_map_of_what_only_the_insertion_has_is_not_tested_and_says_so(run: Run
     made = pl.read_csv(run.path / "figures" / f"{name}.csv")
     assert made["q"].null_count() == len(made) == 8
     assert made["low"].null_count() == 0
-    assert "not tested, for one side has none of it by itself" in (run.path / "figures" / f"{name}.md").read_text()
+    reading = (run.path / "figures" / f"{name}.md").read_text()
+    assert "not tested, because one side has none of it by construction" in reading
     control = pl.read_csv(run.path / "figures" / "moved.csv")
     assert control["q"].null_count() == 0
 
@@ -140,8 +141,8 @@ def test_without_a_base_prompt_only_the_control_is_compared(tiny: Path, tmp_path
     told = study([{"label": "one", "source": str(tiny)}], conditions=CONDITIONS[1:])
     run = performed(told, tmp_path)
     said = compared(run.path)
-    assert "filler less sentence, one" in said
-    assert "less none" not in said
+    assert "filler minus sentence, one" in said
+    assert "minus none" not in said
     assert "redistribution" not in said
 
 
@@ -156,7 +157,7 @@ def test_names_are_text_whatever_they_look_like(tiny: Path, tmp_path: Path) -> N
 def test_one_prompt_has_no_interval_and_says_so(tiny: Path, tmp_path: Path) -> None:
     told = study([{"label": "one", "source": str(tiny)}])
     told["prompts"]["items"] = told["prompts"]["items"][:1]
-    told["figures"] = [{"name": "parts", "kind": "parts", "queries": "last"}, {"name": "mass", "kind": "bars"}]
+    told["figures"] = [{"name": "parts", "kind": "decomposition", "queries": "last"}, {"name": "mass", "kind": "bars"}]
     run = performed(told, tmp_path)
     said = compared(run.path)
     assert "With fewer than 6 prompts there is no interval and no test." in said
@@ -173,9 +174,9 @@ def test_prompts_without_a_pair_are_left_out_and_counted(tiny: Path, tmp_path: P
     assert len(run.manifest["dropped"]) == 1
     assert "n = 8 prompts" in compared(run.path)
     evidence = (run.path / "evidence.md").read_text(encoding="utf-8")
-    assert "Dropped, one, filler, 1 prompt: the prompt has so many tokens" in evidence
+    assert "Dropped, one, filler, 1 prompt: the prompt has N tokens" in evidence
     assert "1 prompt that only one side has" in compared(run.path)
-    assert "8 of 9 prompts are there under every model and condition" in (run.path / "evidence.md").read_text()
+    assert "8 of 9 prompts were measured under every model and condition" in (run.path / "evidence.md").read_text()
 
 
 def test_a_damaged_number_is_refused_and_not_averaged(tiny: Path, tmp_path: Path) -> None:
@@ -193,12 +194,12 @@ def test_a_damaged_number_is_refused_and_not_averaged(tiny: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("figure", "told"),
     [
-        ({"kind": "bars", "heads": "top 6 by effect"}, "is for lines without panels"),
+        ({"kind": "bars", "heads": "top 6 by effect"}, "is not a choice of heads here"),
         ({"kind": "lines", "heads": "top 6 by effect", "conditions": ["none"]}, "needs two conditions"),
         ({"kind": "lines", "heads": "top six"}, "top 6 by effect"),
         ({"kind": "heatmap", "measure": "previous", "queries": "all"}, "measure: patterns is off"),
-        ({"kind": "heatmap", "measure": "kept", "queries": "all"}, "it is told of one query"),
-        ({"kind": "parts", "queries": "all"}, "parts are told of one query"),
+        ({"kind": "heatmap", "measure": "kept", "queries": "all"}, "it is defined for a single query"),
+        ({"kind": "decomposition", "queries": "all"}, "can be decomposed for a single query only"),
         ({"kind": "heatmap", "measure": "moved"}, "needs the base prompt and a condition that inserts"),
     ],
 )

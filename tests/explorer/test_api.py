@@ -70,7 +70,7 @@ def test_questions_about_what_is_there_are_answered_too(api: Any) -> None:
             if words:
                 case.query[name] = words[len(str(case.query[name])) % len(words)]
         if isinstance(case.body, dict) and "kind" in case.body:
-            kinds = ["bars", "lines", "heatmap", "strip", "spread", "parts"]
+            kinds = ["bars", "lines", "heatmap", "strip", "spread", "decomposition"]
             case.body["kind"] = kinds[len(str(case.body)) % len(kinds)]
             for key in ("models", "conditions", "classes", "measure", "queries", "panels", "difference", "layers"):
                 case.body.pop(key, None)
@@ -204,10 +204,10 @@ def test_a_long_prompt_comes_in_parts_and_a_long_token_is_cut(explored: Run, tmp
     [
         ({"kind": "heatmap", "measure": "questoin"}, "there is no measure 'questoin'"),
         ({"kind": "heatmap", "models": ["three"]}, "there is no 'three' in models"),
-        ({"kind": "pie"}, "there is no kind of figure 'pie'"),
+        ({"kind": "pie"}, "unknown kind of figure 'pie'"),
         ({"kind": "lines", "panels": [{"model": "one", "layer": 77, "head": 0}]}, "layer 77 of one was not measured"),
         ({"kind": "strip", "prompt": 77}, "prompt 77 was not measured"),
-        ({"kind": "heatmap", "difference": ["none", "one"]}, "can't be told apart so"),
+        ({"kind": "heatmap", "difference": ["none", "one"]}, "can't be compared"),
     ],
 )
 def test_a_figure_that_cant_be_is_refused_in_words(client: TestClient, part: dict[str, Any], words: str) -> None:

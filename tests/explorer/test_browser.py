@@ -51,7 +51,7 @@ def test_the_overview_tells_question_figure_observations_evidence(server: str, w
     assert "2 models, 3 conditions, 9 prompts: 54 cells" in text
     assert page.locator(".chart svg").count() == 1
     figure = figure_of(explored, explored.study.figures[0])
-    observed = figure.reading.split("## Observations")[1].split("\n- ")[1].strip()
+    observed = figure.alt.split("Observations: ")[1].split(". ")[0]
     assert observed in page.locator(".observations").inner_text()
     assert "no share differs by more than" in text
     assert "None." in text
@@ -59,7 +59,7 @@ def test_the_overview_tells_question_figure_observations_evidence(server: str, w
     watched.settle()
     assert page.locator(".chart svg").count() == 2
     page.locator("summary", has_text="Comparisons").click()
-    page.get_by_text("filler less none, one").wait_for()
+    page.get_by_text("filler minus none, one").wait_for()
     watched.check()
 
 
@@ -260,11 +260,11 @@ def test_opened_figures_and_comparisons_are_in_the_address(server: str, watched:
     page.get_by_role("button", name="change").click()
     watched.settle()
     page.locator("summary", has_text="Comparisons").click()
-    page.get_by_text("filler less none, one").wait_for()
+    page.get_by_text("filler minus none, one").wait_for()
     assert page.url.endswith("/explored?figure=change&comparisons=open")
     page.reload()
     watched.settle()
-    page.get_by_text("filler less none, one").wait_for()
+    page.get_by_text("filler minus none, one").wait_for()
     assert page.locator(".chart svg").count() == 2
     watched.check()
 
@@ -375,10 +375,10 @@ def test_a_head_or_a_run_that_is_not_there_is_told_in_words(server: str, watched
 def test_screen_readers_get_the_reading_as_text(server: str, watched: Watched) -> None:
     page = watched.open(f"{server}/explored/map?measure=question&condition=filler&less=none")
     chart = page.locator(".chart")
-    assert "Change of the gaze" in (chart.get_attribute("aria-label") or "")
+    assert "Change in attention" in (chart.get_attribute("aria-label") or "")
     assert chart.get_attribute("role") == "img"
     snapshot = page.locator("main").aria_snapshot()
-    assert "heads change by more than chance would make" in snapshot
+    assert "heads change significantly" in snapshot
     for label in ("Measure", "Model", "Condition", "less", "Gaze of", "Sort"):
         assert f'combobox "{label}"' in snapshot
     assert json.dumps(page.locator("html").get_attribute("lang")) == '"en"'

@@ -183,8 +183,8 @@ def test_changes_of_a_head_are_those_of_the_tables(explored: Run) -> None:
     for name in ("question", "marks"):
         mine = held.filter(token_class=name).sort("prompt")
         apart = mine.filter(condition="filler")["mass"].to_numpy() - mine.filter(condition="none")["mass"].to_numpy()
-        assert told[f"{name}: filler less none, one"].value == pytest.approx(apart.mean())
-    assert told["question: two less one, none"].of == 8
+        assert told[f"{name}: filler minus none, one"].value == pytest.approx(apart.mean())
+    assert told["question: two minus one, none"].of == 8
 
 
 def test_tokens_that_two_models_share_are_told_by_their_place(explored: Run) -> None:
@@ -216,7 +216,7 @@ def test_a_class_without_a_token_is_told(lone: Run, models: tuple[Path, Path], t
     run = performed(told, tmp_path, "empty")
     client = TestClient(make_app(Shelf([run.path])))
     part = {"name": "x", "kind": "heatmap", "measure": "roman"}
-    assert "no token there belongs to it" in client.post("/api/runs/empty/figure", json=part).json()["caption"]
+    assert "no token belongs to this class" in client.post("/api/runs/empty/figure", json=part).json()["caption"]
     answer = client.post("/api/runs/empty/figure", json={**part, "value": "enrichment"})
     assert (answer.status_code, answer.json()["what"]) == (409, "no prompt can show roman")
     facts = views.head_facts(run, views.Place("one", 0, 0, "last"))

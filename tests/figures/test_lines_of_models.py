@@ -85,7 +85,9 @@ def test_another_tokenizers_attention_lands_on_the_same_characters(tmp_path: Pat
     assert len(theirs.filter(segment="question")) < checked  # words, not bytes
 
 
-def test_lines_are_named_by_model_and_condition_and_the_caption_tells_the_matching(tmp_path: Path, wordy: Path) -> None:
+def test_lines_are_named_by_model_and_condition_and_the_caption_says_how_they_match(
+    tmp_path: Path, wordy: Path
+) -> None:
     run = run_study(study(tmp_path, save_tiny(tmp_path / "one", 1), wordy), tmp_path / "run")
     drawn = pl.read_csv(run.path / "figures" / "edited.csv")
     assert drawn["series"].unique(maintain_order=True).to_list() == [
@@ -95,4 +97,4 @@ def test_lines_are_named_by_model_and_condition_and_the_caption_tells_the_matchi
         "two, filler",
     ]
     told = (run.path / "figures" / "edited.md").read_text(encoding="utf-8")
-    assert "Other models' tokens are shared out over the first one's by their characters." in told
+    assert "Tokens of the other models are matched to those of the first by their characters." in told

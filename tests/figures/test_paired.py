@@ -1,4 +1,4 @@
-"""Differences shown in figures are those within prompts, with how sure they are; what may be chance is said to be."""
+"""Differences shown in figures are those within prompts, with their significance."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from attnscope.analysis.effects import effects
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import empty_classes
 from attnscope.errors import AttnscopeError
-from attnscope.figures.kind import Look
+from attnscope.figures import Look
 from attnscope.figures.write import draw_tables
 from attnscope.report.write import report_run
-from attnscope.studies import run_study
+from attnscope.studies import request_study, run_study
 from tests.runs.conftest import save_tiny
 
 LOOK = Look(title="T", y="share", caption="C.")
@@ -74,10 +74,10 @@ def test_a_bar_is_compared_with_its_groups_first_within_prompts(run: Run) -> Non
         assert second[column].to_list() == pytest.approx(numbers.tolist())
     assert bars.filter(pl.col("bar") == "one")["difference"].null_count() == 4
     told = (run.path / "figures" / "mass.md").read_text(encoding="utf-8")
-    assert f"Layer 0: two less one, within 8 prompts, is {want.mean[0]:.4f}" in told
+    assert f"Layer 0: two minus one, paired over 8 prompts, is {want.mean[0]:.4f}" in told
 
 
-def test_a_map_of_a_change_grays_what_may_be_chance_and_counts_what_is_not(run: Run) -> None:
+def test_a_map_of_a_change_grays_what_is_not_significant_and_counts_the_rest(run: Run) -> None:
     change = pl.read_csv(run.path / "figures" / "map.csv")
     there = [name for name in run.classes if name not in empty_classes(run)]
     family = [(), *((name,) for name in there)]  # the sum that is shown, and every class that has tokens
@@ -90,7 +90,7 @@ def test_a_map_of_a_change_grays_what_may_be_chance_and_counts_what_is_not(run: 
     assert change["q"].to_list() == pytest.approx(want.q[:8].tolist())
     sure = int((want.q[:8] < 0.05).sum())
     told = (run.path / "figures" / "map.md").read_text(encoding="utf-8")
-    assert f"{sure} of 8 heads change by more than chance would make" in told
+    assert f"{sure} of 8 heads change significantly" in told
     picture = (run.path / "figures" / "map.svg").read_text(encoding="utf-8")
     assert picture.count("#bdbdbd") == 8 - sure
 
@@ -109,16 +109,16 @@ def bars(difference: float | None, q: float | None, pairs: int | None = 9) -> st
     ]
     known = {"against": "one", "difference": difference, "q": q, "pairs": pairs}
     rows[1] |= known | {"difference_low": None if q is None else 0.05, "difference_high": None if q is None else 0.15}
-    return draw_tables("bars", {"t": pl.DataFrame(rows, infer_schema_length=None)}, LOOK).reading
+    return draw_tables("bars", {"t": pl.DataFrame(rows, infer_schema_length=None)}, LOOK).alt
 
 
-def test_a_difference_is_told_with_its_interval_and_whether_it_may_be_chance() -> None:
-    sure = "G: two less one, within 9 prompts, is 0.1000 (0.0500 to 0.1500); q = 0.012."
+def test_a_difference_has_its_interval_and_its_significance() -> None:
+    sure = "G: two minus one, paired over 9 prompts, is 0.1000 (0.0500 to 0.1500); q = 0.012."
     assert sure in bars(0.1, 0.012)
     assert "q < 0.0001." in bars(0.1, 0.00001)
-    assert "q = 0.2, so it may be chance." in bars(0.1, 0.2)
-    assert "is 0.1000; too few prompts to tell more." in bars(0.1, None)
-    assert "two less one, within prompts, is 0.1000" in bars(0.1, 0.01, pairs=None)
+    assert "q = 0.2, not significant." in bars(0.1, 0.2)
+    assert "is 0.1000; there are too few prompts for a test." in bars(0.1, None)
+    assert "two minus one, paired by prompt, is 0.1000" in bars(0.1, 0.01, pairs=None)
     assert "two is above one, 0.5000 to 0.4000, by 0.1000" in bars(None, None)
 
 
@@ -127,13 +127,13 @@ def test_a_difference_is_told_with_its_interval_and_whether_it_may_be_chance() -
     [(["hash", "star"], "no measure 'star'"), (["hash", "sink"], "sink can't be added"), ("hsh", "near: hash")],
 )
 def test_a_sum_that_makes_no_sense_is_refused(tmp_path: Path, measure: Any, told: str) -> None:
-    from attnscope.study.file import parse_study
-
     text = {
         "models": [{"label": "m", "source": "m"}],
         "prompts": {"items": [{"text": "a"}], "plain": "{text}"},
         "classes": {"hash": "#"},
         "figures": [{"name": "f", "kind": "heatmap", "measure": measure}],
     }
+    path = tmp_path / "study.yaml"
+    path.write_text(yaml.safe_dump(text), encoding="utf-8")
     with pytest.raises(AttnscopeError, match=told):
-        parse_study(yaml.safe_dump(text), str(tmp_path / "study.yaml"))
+        request_study(str(path))

@@ -13,11 +13,11 @@ def test_extremes_are_named_unless_two_share_them() -> None:
     assert sentences.extreme({"a": 0.1}, "bar", most=True) is None
 
 
-def test_a_trend_goes_all_the_way_or_is_not_told() -> None:
-    assert "rises all the way from a (0.1000) to c (0.3000)" in str(
+def test_a_trend_holds_at_every_step_or_is_not_claimed() -> None:
+    assert "rises at every step from a (0.1000) to c (0.3000)" in str(
         sentences.trend({"a": 0.1, "b": 0.2, "c": 0.3}, "It")
     )
-    assert "falls all the way" in str(sentences.trend({"a": 0.3, "b": 0.2, "c": 0.1}, "It"))
+    assert "falls at every step" in str(sentences.trend({"a": 0.3, "b": 0.2, "c": 0.1}, "It"))
     assert sentences.trend({"a": 0.1, "b": 0.3, "c": 0.2}, "It") is None
     assert sentences.trend({"a": 0.1, "b": 0.1, "c": 0.2}, "It") is None
     assert sentences.trend({"a": 0.1, "b": 0.2}, "It") is None
@@ -55,8 +55,3 @@ def test_numbers_keep_their_digits() -> None:
     assert sentences.number(0.000123) == "1.23e-04"
     assert sentences.number(0) == "0.0000"
     assert sentences.number(-0.5) == "-0.5000"
-
-
-def test_what_does_not_hold_leaves_no_line_and_no_heading() -> None:
-    made = sentences.document("T", {"A": [None, "yes."], "B": [None]})
-    assert made == "# T\n\n## A\n\n- yes.\n"

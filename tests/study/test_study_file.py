@@ -9,7 +9,8 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from attnscope.errors import AttnscopeError
-from attnscope.study.file import bundled_studies, find_study, parse_study, read_study, study_schema
+from attnscope.figures.validation import study_schema
+from attnscope.study.file import bundled_studies, find_study, parse_study, read_study
 from attnscope.study.schema import Study
 
 GOOD = """\
@@ -77,9 +78,7 @@ def test_a_good_study_is_read() -> None:
         ),
         (broken('chat: "{question}"', 'chat: "hello"'), 5, ["all prompts would be the same"]),
         (broken("  - name: filler", "  - name: none"), 8, ["'none' is there twice"]),
-        (broken("    kind: bars", "    kind: bars\n    classes: [hsh]"), 20, ["no 'hsh' in classes", "near: hash"]),
         (broken("    kind: bars", "    kind: bars\n    queries: all"), 20, ["'all' is not measured"]),
-        (broken("    kind: bars", "    kind: bars\n    form: ful"), 20, ["'ful' is not one", "'shared', 'full'"]),
         (broken('hash: "#"', "hash: *"), 13, ["unquoted *"]),
         (broken('hash: "#"', 'hash: "re:[0-9"'), 13, ["the pattern can't be read"]),
         (broken('hash: "#"', 'hash: {characters: "#", colour: reddish}'), 13, ["'#ff7f0e'"]),
@@ -90,11 +89,6 @@ def test_a_good_study_is_read() -> None:
         (broken('chat: "{question}"', 'chat: "{question} {question}"'), 11, ["in the chat layout 2 times"]),
         (broken("measure:", "measure:\n  layers: {depths: [0, 2]}"), 16, ["2 is out of range", "1.0 or less"]),
         (broken("measure:", "measure:\n  layers: []"), 16, ["there are 0 here", "at least 1"]),
-        (
-            broken("    kind: bars", "    kind: heatmap\n    difference: [none, smollm2-135m-instruct]"),
-            20,
-            ["two models"],
-        ),
         (GOOD + "a: &a [*a]\n", 20, ["holds itself"]),
         (GOOD + "seed: 1\nseed: 2\n", 21, ["key 'seed' is there twice"]),
         (GOOD + "a: [1\n", 21, ["not YAML"]),

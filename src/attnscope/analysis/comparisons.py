@@ -47,14 +47,14 @@ class Comparison:
 
     @property
     def name(self) -> str:
-        """Such as 'filler less none, SmolLM2-135M' or 'tuned less base, none'."""
+        """Such as 'filler minus none, SmolLM2-135M' or 'tuned minus base, none'."""
         one, two = self.one, self.two
         if self.kind == "run":
             names = zip((two, one), reversed(self.sides), strict=True)
-            return " less ".join(f"{side.model}, {side.condition} ({name})" for side, name in names)
+            return " minus ".join(f"{side.model}, {side.condition} ({name})" for side, name in names)
         if self.kind == "model":
-            return f"{two.model} less {one.model}, {one.condition}"
-        return f"{two.condition} less {one.condition}, {one.model}"
+            return f"{two.model} minus {one.model}, {one.condition}"
+        return f"{two.condition} minus {one.condition}, {one.model}"
 
     @property
     def prompts(self) -> int:

@@ -28,7 +28,7 @@ class PairSet:
 
 
 def pair_set(measure: Measure, ids: Sequence[int], positions: Tensor) -> PairSet:
-    """positions (rows,): of the rows that are read, increasing."""
+    """Positions (rows,): of the rows that are read, increasing."""
     if measure.pairs is None:
         raise ValueError(f"{measure.name} has no pairs")
     queries, keys = (torch.as_tensor(each) for each in measure.pairs(ids))

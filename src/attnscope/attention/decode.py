@@ -26,7 +26,9 @@ def prove_decode(
     recorder = Recorder(Wanted(torch.ones(1, 1, 1, device=tokens.device), frozenset(layers), stop=False))
     with quiet(model):
         try:
-            first = model.base_model(input_ids=tokens[:, :-1], use_cache=True, past_key_values=DynamicCache(config=model.config))
+            first = model.base_model(
+                input_ids=tokens[:, :-1], use_cache=True, past_key_values=DynamicCache(config=model.config)
+            )
             cache = getattr(first, "past_key_values", None)
         except (TypeError, ValueError, AttributeError, NotImplementedError):
             return None

@@ -100,9 +100,7 @@ def _attention(
     def original() -> Tensor:
         assert before is not None  # noqa: S101  (the door is open)
         more = {"is_causal": is_causal, "position_bias": position_bias, "sliding_window": sliding_window, **rest}
-        output: Tensor = before(
-            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **more
-        )[0]
+        output: Tensor = before(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **more)[0]
         return output
 
     if not listeners and softcap is None and s_aux is None:  # a model that nobody listens to

@@ -130,7 +130,9 @@ def _prove(model: PreTrainedModel, name: str, probe: Probe) -> Proof:
             reference = _reference(model, inputs, wanted, None)  # not by the modules that are read themselves
             measured = measure_forward(model, inputs, wanted, eager=eager)
         exact, why = (None, reason) if reason else _exact(model, inputs, wanted, modules if eager is None else None)
-    return _compared(model, name, probe, _Sides(measured, reference, exact, reason or why, way, eager, reason is not None), groups)
+    return _compared(
+        model, name, probe, _Sides(measured, reference, exact, reason or why, way, eager, reason is not None), groups
+    )
 
 
 def _asked(model: PreTrainedModel, probe: Probe) -> tuple[dict[str, Any], Wanted, list[str]]:

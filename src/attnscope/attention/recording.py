@@ -94,7 +94,9 @@ class Recording:
         Axes: step, prompt, layer, head, queries. Only steps with as many prompts as the first can be lined up.
         """
         if not self.steps:
-            raise AttnscopeError("nothing was recorded", where="lookback", allowed="at least one step", todo="run the model")
+            raise AttnscopeError(
+                "nothing was recorded", where="lookback", allowed="at least one step", todo="run the model"
+            )
         first = self.steps[0]
         count = first.keys if keys is None else keys
         steps = [step for step in self.steps if step.received.shape[0] == first.received.shape[0]]
@@ -180,7 +182,10 @@ class Recording:
         for measure in self._measures:
             by_layer = [recorder.results[layer].values[measure.name].float().cpu().numpy() for layer in layers]
             if measure.axes == KEY:  # caches may hold keys that are not written yet, or have let go of the first ones
-                by_layer = [_placed(each, caches.get(layer, (0, 0))[1], tokens) for layer, each in zip(layers, by_layer, strict=True)]
+                by_layer = [
+                    _placed(each, caches.get(layer, (0, 0))[1], tokens)
+                    for layer, each in zip(layers, by_layer, strict=True)
+                ]
             values[measure.name] = self._labelled(np.stack(by_layer, 1), layers, measure)
             _refuse_if_not_finite(values[measure.name], layers)
         paths = frozenset((layer, each.backend, each.kind) for layer, each in recorder.results.items())
@@ -219,7 +224,9 @@ def recording(
     eager = proofs[0].eager
     with ExitStack() as stack:
         body = model.base_model
-        begin = body.register_forward_pre_hook(lambda _module, args, kwargs: record.begin(args, kwargs), with_kwargs=True)
+        begin = body.register_forward_pre_hook(
+            lambda _module, args, kwargs: record.begin(args, kwargs), with_kwargs=True
+        )
         stack.callback(begin.remove)
         end = body.register_forward_hook(lambda _module, _args, output: record.end(output), always_call=True)
         stack.callback(end.remove)

@@ -80,7 +80,9 @@ class PlacedEdits:
         return WeightsEdit(layer, tuple(edits)) if any(edits) else None
 
     def output(self, layer: int, output: Tensor) -> Tensor:
-        ablations = [[edit for edit in edits if isinstance(edit, Ablate) and edit.applies_to(layer)] for edits in self.prompts]
+        ablations = [
+            [edit for edit in edits if isinstance(edit, Ablate) and edit.applies_to(layer)] for edits in self.prompts
+        ]
         if not any(ablations):
             return output
         changed = output.clone()
@@ -114,7 +116,7 @@ def _masks(edit: AttentionEdit) -> bool:
 
 
 def _hide(hidden: Tensor, edit: Hide, call: AnyCall) -> None:
-    """hidden (heads or 1, Sq, Sk) is written to."""
+    """Hidden (heads or 1, Sq, Sk) is written to."""
     rows = torch.as_tensor([place - call.first for place in edit.query_positions if place >= call.first])
     keys = torch.as_tensor(edit.key_positions)
     heads = range(len(hidden)) if edit.heads == "all" or len(hidden) == 1 else edit.heads

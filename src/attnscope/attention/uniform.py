@@ -33,7 +33,10 @@ def _of_measure(view: View, ask: Ask, measure: Measure, keys: int) -> dict[str, 
     if measure.pairs is not None:
         sets = ask.pairs[name]
         both = [_uniform_pairs(plan, sets[prompt], _share(ask, plan, prompt)) for prompt, plan in _each(view)]
-        return {f"{name}{UNIFORM}": _stacked([one for one, _ in both]), f"{name}{DEFINED}": _stacked([two for _, two in both])}
+        return {
+            f"{name}{UNIFORM}": _stacked([one for one, _ in both]),
+            f"{name}{DEFINED}": _stacked([two for _, two in both]),
+        }
     values = [_uniform_measure(measure, plan, view, _share(ask, plan, prompt), keys) for prompt, plan in _each(view)]
     return {f"{name}{UNIFORM}": _stacked(values)}
 

@@ -114,7 +114,11 @@ def _same(one: Tensor | None, two: Tensor | None) -> bool:
     if one.shape != two.shape or one.dtype != two.dtype:
         return False
     words = one.numel() % 8 == 0 and one.is_contiguous() and two.is_contiguous() and one.dtype == torch.bool
-    return torch.equal(one.view(torch.int64), two.view(torch.int64)) if words and one.shape[-1] % 8 == 0 else torch.equal(one, two)
+    return (
+        torch.equal(one.view(torch.int64), two.view(torch.int64))
+        if words and one.shape[-1] % 8 == 0
+        else torch.equal(one, two)
+    )
 
 
 def look(

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def figure(
-    kind: Annotated[str, typer.Argument(help="bars, lines, heatmap, strip or parts.")],
+    kind: Annotated[
+        str, typer.Argument(help="bars, lines, heatmap, strip, spread, decomposition, or a plugin's kind.")
+    ],
     tables: Annotated[
         list[str],
         typer.Argument(
@@ -24,15 +26,15 @@ def figure(
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="A .svg, .png, .pdf, .vl.json or .md file.")],
-    title: Annotated[str, typer.Option(help="Above it.")] = "",
+    title: Annotated[str, typer.Option(help="Title above it.")] = "",
     y: Annotated[str, typer.Option(help="Title of the vertical axis.")] = "",
-    caption: Annotated[str, typer.Option(help="Below the title.")] = "",
+    caption: Annotated[str, typer.Option(help="Caption below the title.")] = "",
 ) -> None:
     """Draw any table that has a figure's columns, or several side by side."""
-    from attnscope.figures.kind import Look, find_kind
+    from attnscope.figures import KINDS, Look
     from attnscope.figures.write import FILES, draw_tables, write_file
 
-    find_kind(kind, "figure")
+    KINDS.find(kind, "figure")
     if not any(out.name.endswith(ending) for ending in FILES):
         raise AttnscopeError(
             f"can't draw a '{out.suffix or out.name}' file",
@@ -44,29 +46,29 @@ def figure(
         raise AttnscopeError(
             "can't write the figure", where=str(out), allowed="a folder that exists", todo="make the folder first"
         )
-    held = {label: _read(path) for label, path in _labelled(tables).items()}
-    name = " and ".join(held)
-    made = draw_tables(kind, held, Look(title=title or name, y=y, caption=caption))
-    write_file(made, out)
+    frames = {label: _read(path) for label, path in _labelled(tables).items()}
+    name = " and ".join(frames)
+    drawn = draw_tables(kind, frames, Look(title=title or name, y=y, caption=caption))
+    write_file(drawn, out)
     print(f"wrote {out}")  # noqa: T201
 
 
 def _labelled(tables: list[str]) -> dict[str, Path]:
     """`LABEL=FILE` or `FILE` -> {label: file}."""
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for each in tables:
         label, equals, path = each.partition("=")
         if Path(each).exists() or not equals:
             label, path = Path(each).stem, each
-        if label in found:
+        if label in files:
             raise AttnscopeError(
                 f"two tables are called '{label}'",
                 where=each,
                 allowed="each label once",
-                todo="tell them apart, as in before=a/t.csv after=b/t.csv",
+                todo="label them, as in before=a/t.csv after=b/t.csv",
             )
-        found[label] = Path(path)
-    return found
+        files[label] = Path(path)
+    return files
 
 
 def _read(path: Path) -> pl.DataFrame:
@@ -78,11 +80,11 @@ def _read(path: Path) -> pl.DataFrame:
             "there is no such table", where=str(path), allowed="a .csv or .parquet file", todo="check the path"
         )
     try:
-        held: pl.DataFrame = readers[path.suffix](path)
+        table: pl.DataFrame = readers[path.suffix](path)
     except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
         raise AttnscopeError(
-            f"can't read the table: {error}", where=str(path), allowed=f"a {path.suffix} file", todo="mend the file"
+            f"can't read the table: {error}", where=str(path), allowed=f"a {path.suffix} file", todo="fix the file"
         ) from error
-    if not len(held):
-        raise AttnscopeError("the table is empty", where=str(path), allowed="at least one row", todo="fill it")
-    return held
+    if not len(table):
+        raise AttnscopeError("the table is empty", where=str(path), allowed="at least one row", todo="add rows to it")
+    return table

@@ -7,6 +7,6 @@ import json
 
 def schema() -> None:
     """Print the JSON schema of a study file, including what installed plugins add."""
-    from attnscope.study.file import study_schema
+    from attnscope.figures.validation import study_schema
 
     print(json.dumps(study_schema(), indent=1, ensure_ascii=False))  # noqa: T201

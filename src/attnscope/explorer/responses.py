@@ -103,9 +103,14 @@ class RunFacts(BaseModel):
     command: str | None
 
 
+class Words(BaseModel):
+    text: str
+    strong: bool
+
+
 class Section(BaseModel):
     heading: str
-    lines: list[str]
+    items: list[list[Words]]
 
 
 class Drawn(BaseModel):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,9 @@ from attnscope.analysis.spread import mean_of_seen
 from attnscope.errors import AttnscopeError, near
 from attnscope.explorer import responses
 from attnscope.figures import selection, sentences
-from attnscope.figures.selection import present
+from attnscope.figures.kinds.strip import StripOptions
+from attnscope.figures.prose import Document, as_json
+from attnscope.figures.validation import options_of
 from attnscope.figures.write import content, figure_of, study_lines
 from attnscope.measures.names import MEASURES, SCORES
 from attnscope.report.comparison_tables import facts as facts_of
@@ -32,7 +35,7 @@ from attnscope.report.evidence import evidence_card
 from attnscope.report.page import summary_of
 from attnscope.report.write import is_reported
 from attnscope.study.consistency import unmeasured
-from attnscope.study.schema import FigureSpec, PanelSpec
+from attnscope.study.schema import FigureSpec
 from attnscope.text.classes import membership
 from attnscope.text.segments import TEMPLATE, Span
 from attnscope.text.tokens import Token, shown_texts
@@ -51,7 +54,7 @@ def look_ahead(run: Run) -> None:
     for model, condition in list(product(run.models, run.conditions))[:ARMS]:
         masses(run, model, condition)
     model = run.models[0]
-    panel = PanelSpec(model=model, layer=run.layers(model)[0], head=run.heads(model)[0])
+    panel = {"model": model, "layer": run.layers(model)[0], "head": run.heads(model)[0]}
     figure_of(run, FigureSpec(name="first", kind="lines", panels=[panel]))
 
 
@@ -73,7 +76,7 @@ def run_facts(name: str, run: Run) -> responses.RunFacts:
         queries=[responses.Named(name=each, label=selection.group_words(each)) for each in run.study.measure.queries],
         classes=[_class(run, each) for each in run.classes],
         measures=list(_measures(run)),
-        figures=[_figure_line(part) for part in run.study.figures if present(run, part) is not None],
+        figures=[_figure_line(part) for part in run.study.figures if _is_shown(run, part)],
         empty=empty_classes(run),
         dropped=[responses.Drop(**each) for each in dropped[:MOST_DROPPED]],
         more_dropped=max(0, len(dropped) - MOST_DROPPED),
@@ -113,14 +116,18 @@ def _measures(run: Run) -> Iterator[responses.MeasureFacts]:
         label = selection.class_label(run, name)
         yield responses.MeasureFacts(name=name, label=label, queries=groups, enrichment=True)
     for name in MEASURES:
-        there = [
-            group
-            for group in groups
-            if name not in unmeasured(run.study, FigureSpec(name="map", kind="heatmap", queries=group))
-        ]
+        there = [group for group in groups if name not in unmeasured(run.study, group)]
         if there:
             label = f"{name}: {WORDS[name]}" if name in WORDS else name
             yield responses.MeasureFacts(name=name, label=label, queries=there, enrichment=False)
+
+
+def _is_shown(run: Run, part: FigureSpec) -> bool:
+    """Whether a figure of the study can be drawn; it may be of a kind that is not installed any more."""
+    try:
+        return options_of(part).among(run) is not None
+    except AttnscopeError:
+        return False
 
 
 def _figure_line(part: FigureSpec) -> responses.FigureLine:
@@ -132,7 +139,7 @@ def drawn(run: Run, part: FigureSpec, room: int | None = None) -> responses.Draw
     made = figure_of(run, part, room)
     return responses.Drawn(
         title=made.look.title or part.name,
-        caption=made.look.caption + made.marks,
+        caption=made.look.caption + made.legend,
         reading=reading_of(made.reading),
         chart=made.description,
         study=study_lines(part),
@@ -154,15 +161,9 @@ def figure_file(run: Run, part: FigureSpec, ending: str) -> bytes:
     return content(figure_of(run, part), ending)
 
 
-def reading_of(document: str) -> list[responses.Section]:
-    """A written reading by its headings."""
-    made: list[responses.Section] = []
-    for line in document.splitlines():
-        if line.startswith("## "):
-            made.append(responses.Section(heading=line[3:], lines=[]))
-        elif line.startswith("- ") and made:
-            made[-1].lines.append(line[2:])
-    return made
+def reading_of(document: Document) -> list[responses.Section]:
+    """A reading by its headings."""
+    return [responses.Section.model_validate(section) for section in as_json(document)["sections"]]
 
 
 def _top(table: pl.DataFrame) -> list[dict[str, Any]]:
@@ -179,9 +180,10 @@ def _top(table: pl.DataFrame) -> list[dict[str, Any]]:
 
 def evidence(run: Run) -> list[responses.Section]:
     """The run's evidence card: as the report wrote it, or made now."""
-    written = run.path / "evidence.md"
+    written = run.path / "evidence.json"
     if run.status == "finished" and written.is_file() and is_reported(run.path):
-        return reading_of(written.read_text(encoding="utf-8"))
+        sections = json.loads(written.read_text(encoding="utf-8"))["sections"]
+        return [responses.Section.model_validate(section) for section in sections]
     return reading_of(evidence_card(run))
 
 
@@ -307,8 +309,8 @@ def _named_comparison(run: Run, each: Comparison) -> str:
     labels = [selection.condition_label(run, side.condition) for side in (each.two, each.one)]
     if each.kind == "model":
         more = f", {labels[0]}" if len(run.conditions) > 1 else ""
-        return f"{each.two.model} less {each.one.model}{more}"
-    return f"{labels[0]} less {labels[1]}{f', {each.one.model}' if len(run.models) > 1 else ''}"
+        return f"{each.two.model} minus {each.one.model}{more}"
+    return f"{labels[0]} minus {labels[1]}{f', {each.one.model}' if len(run.models) > 1 else ''}"
 
 
 def find_prompts(run: Run, text: str) -> responses.PromptLines:
@@ -373,7 +375,7 @@ def prompt_text(run: Run, wanted: Reading) -> responses.PromptText:
             allowed=f"{len(numbers)} prompts from {numbers[0]} to {numbers[-1]}" if numbers else "none so far",
             todo="choose another",
         )
-    part = FigureSpec(
+    part = StripOptions(
         name="prompt",
         kind="strip",
         models=[wanted.model],
@@ -404,7 +406,7 @@ def prompt_text(run: Run, wanted: Reading) -> responses.PromptText:
         name=row["name"],
         model=wanted.model,
         condition=wanted.condition,
-        caption=f"Gaze of {selection.group_words(wanted.queries)}, mean over "
+        caption=f"Attention from {selection.group_words(wanted.queries)}, mean over "
         f"{selection.layers_words(run, part, [wanted.model])} and {selection.heads_words(run, part)}.",
         tokens=made[wanted.first : wanted.first + MOST_TOKENS],
         first=min(wanted.first, len(made)),
@@ -488,7 +490,7 @@ class HeadSide:
 
 
 def pair(run: Run, left: HeadSide, right: HeadSide) -> responses.Pair:
-    """Right less left by class, within prompts."""
+    """Right minus left by class, within prompts."""
     sides = [side.checked(run) for side in (left, right)]
     held = [masses(run, side.place.model, side.condition) for side in sides]
     prompts, mine, theirs = np.intersect1d(held[0].prompts, held[1].prompts, return_indices=True)
@@ -527,7 +529,7 @@ def _pair_floor(run: Run, sides: Sequence[HeadSide]) -> float:
 
 
 def _pair_facts(run: Run, left: HeadSide, right: HeadSide, prompts: int) -> Iterator[str]:
-    yield f"Right less left, mass by class, within {sentences.counted(prompts, 'prompt')}."
+    yield f"Right minus left, mass by class, within {sentences.counted(prompts, 'prompt')}."
     if prompts < FEWEST:
         yield f"With fewer than {FEWEST} prompts there is no interval and no test."
     else:

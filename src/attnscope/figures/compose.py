@@ -1,4 +1,4 @@
-"""Charts put together as data. altair describes each mark; joining them there copies all of them at every step."""
+"""Charts joined as data. altair describes each mark, but joining there would copy all of them at every step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ alt.data_transformers.disable_max_rows()  # a figure carries all its numbers
 
 Description = dict[str, Any]
 """A chart in Vega-Lite, its numbers under `datasets`."""
-NO_DATA = {"name": "empty"}  # what altair says of a chart that has none of its own
+NO_DATA = {"name": "empty"}  # what altair writes for a chart that has none of its own
 TOP = ("$schema", "config", "datasets")  # what only the whole has
 
 
@@ -24,26 +24,26 @@ def joined(
     data: pl.DataFrame | None = None,
     **properties: Any,
 ) -> Description:
-    """Charts in one: over each other, or side by side. data: of those that have none. Undefined properties go."""
-    made = [described(part) for part in parts]
-    whole: Description = {key: made[0][key] for key in ("$schema", "config")}
-    whole["datasets"] = {name: rows for part in made for name, rows in part.get("datasets", {}).items()}
+    """Charts in one: layered, or side by side. data: for those that have none. Undefined properties are left out."""
+    charts = [described(part) for part in parts]
+    whole: Description = {key: charts[0][key] for key in ("$schema", "config")}
+    whole["datasets"] = {name: rows for part in charts for name, rows in part.get("datasets", {}).items()}
     if data is not None:
         name, rows = _named(data)
         whole["data"] = {"name": name}
         whole["datasets"][name] = rows
-    whole[how] = [{key: value for key, value in part.items() if key not in TOP} for part in made]
+    whole[how] = [{key: value for key, value in part.items() if key not in TOP} for part in charts]
     return whole | _plain(properties)
 
 
 def _named(data: pl.DataFrame) -> tuple[str, list[dict[str, Any]]]:
-    """Rows, and a name that only the same rows have."""
+    """Rows, and a name made from their content."""
     rows = data.with_columns(pl.col(pl.Float64).fill_nan(None)).to_dicts()
     return f"data-{hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:32]}", rows
 
 
 def faceted(part: Description, by: alt.Column, **properties: Any) -> Description:
-    """A chart for each word of a column, side by side."""
+    """A chart for each value of a column, side by side."""
     whole = {key: part[key] for key in (*TOP, "data") if key in part}
     inner = {key: value for key, value in part.items() if key not in whole}
     return whole | {"facet": {"column": by.to_dict(validate=False)}, "spec": inner} | _plain(properties)
@@ -52,11 +52,11 @@ def faceted(part: Description, by: alt.Column, **properties: Any) -> Description
 def described(part: alt.Chart | Description) -> Description:
     if isinstance(part, dict):
         return part
-    made: Description = part.to_dict(validate=False)
-    if made.get("data") == NO_DATA:
-        del made["data"]
-        made.pop("datasets", None)
-    return made
+    chart: Description = part.to_dict(validate=False)
+    if chart.get("data") == NO_DATA:
+        del chart["data"]
+        chart.pop("datasets", None)
+    return chart
 
 
 def _plain(properties: dict[str, Any]) -> Description:

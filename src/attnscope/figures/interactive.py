@@ -1,4 +1,4 @@
-"""A chart with a layer and a head to choose: where its attention lands, by class and along the prompt."""
+"""A chart in which to choose a layer and a head: where its attention lands, by class and along the prompt."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from attnscope.analysis.run import Run
 from attnscope.analysis.spread import mean_over_prompts
 from attnscope.figures import selection
 
-MOST_BARS = 200_000  # numbers that a page should carry
+MOST_BARS = 200_000  # numbers that a page can carry
 MOST_POINTS = 1_000_000
 WIDTH = 620
 
@@ -36,32 +36,32 @@ def head_chooser(run: Run) -> dict[str, Any] | None:
         .resolve_scale(color="independent")
         .properties(title=alt.Title("Choose a layer and a head (numbered from 0)", anchor="start"))
     )
-    made: dict[str, Any] = chart.to_dict()
-    made["datasets"] = {**made.get("datasets", {}), **profiles}  # too many numbers for altair to copy about
-    return made
+    description: dict[str, Any] = chart.to_dict()
+    description["datasets"] = {**description.get("datasets", {}), **profiles}  # too many numbers for altair to copy
+    return description
 
 
 def _mass(run: Run) -> alt.Chart | None:
-    held = (
+    masses = (
         run.table("mass")
         .select("model", "condition", "prompt", "queries", "layer", "head", "token_class", "mass")
         .collect()
     )
-    found = mean_over_prompts(held, ["model", "condition", "queries", "layer", "head", "token_class"], "mass")
-    if len(found) > MOST_BARS:
+    means = mean_over_prompts(masses, ["model", "condition", "queries", "layer", "head", "token_class"], "mass")
+    if len(means) > MOST_BARS:
         return None
     names = run.classes
     colours = selection.class_colours(run, names)
     labels = {name: selection.class_label(run, name) for name in names}
     shown = {name: selection.condition_label(run, name) for name in run.conditions}
-    data = found.with_columns(
+    data = means.with_columns(
         pl.col("token_class").replace_strict(labels),
         pl.col("mass", "low", "high").round(6),
         bar=pl.col("model") + ", " + pl.col("condition").replace_strict(shown) + ", " + pl.col("queries"),
         order=pl.col("token_class").replace_strict({name: place for place, name in enumerate(names)}),
     ).drop("model", "condition", "queries", "n")
     domain = list(labels.values())
-    made: alt.Chart = (
+    bars: alt.Chart = (
         alt.Chart(data)
         .transform_filter("datum.layer == layer && datum.head == head")
         .mark_bar(stroke="white", strokeWidth=0.7)
@@ -78,11 +78,11 @@ def _mass(run: Run) -> alt.Chart | None:
         )
         .properties(width=WIDTH, height=alt.Step(26))
     )
-    return made
+    return bars
 
 
 def _lines(run: Run, profiles: dict[str, list[dict[str, object]]]) -> alt.VConcatChart | None:
-    """One panel a model, a line a condition, over the whole sequence; their numbers go into `profiles`."""
+    """One panel per model, one line per condition, over the whole sequence; their numbers go into `profiles`."""
     queries = "all" if "all" in run.study.measure.queries else run.study.measure.queries[0]
     longest = int(run.table("prompts").select(pl.col("tokens").max()).collect().item())
     heads = sum(len(run.layers(model)) * len(run.heads(model)) for model in run.models)
@@ -115,7 +115,7 @@ def _each(means: NDArray[np.float64], chosen: Heads) -> list[tuple[tuple[int, in
 
 
 def _panel(data: str, model: str, queries: str, colours: dict[str, str]) -> alt.Chart:
-    made: alt.Chart = (
+    panel: alt.Chart = (
         alt.Chart(alt.NamedData(name=data))
         .transform_filter("datum.layer == layer && datum.head == head")
         .transform_flatten(["at", "attention"], as_=["position", "attention"])
@@ -130,6 +130,6 @@ def _panel(data: str, model: str, queries: str, colours: dict[str, str]) -> alt.
             ),
             tooltip=["series:N", "position:Q", alt.Tooltip("attention:Q", format=".4f")],
         )
-        .properties(width=WIDTH, height=190, title=f"{model}, gaze of {selection.group_words(queries)}")
+        .properties(width=WIDTH, height=190, title=f"{model}, attention from {selection.group_words(queries)}")
     )
-    return made
+    return panel

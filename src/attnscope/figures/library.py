@@ -1,4 +1,4 @@
-"""The chart library for browsers, put together from what vl-convert carries: no network, made once and then cached."""
+"""The chart library for browsers, built once from what vl-convert contains, then cached: no network."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from attnscope.places import cache_folder
 @lru_cache(maxsize=1)
 def chart_library() -> str:
     """A script that defines `vegaEmbed`."""
-    kept = cache_folder() / "charts" / f"vega-{version('vl-convert-python')}.js"
+    cached = cache_folder() / "charts" / f"vega-{version('vl-convert-python')}.js"
     try:
-        return kept.read_text(encoding="utf-8")
+        return cached.read_text(encoding="utf-8")
     except OSError:
-        made = vlc.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    partial = kept.with_name(f".{kept.name}.partial")
+        script = vlc.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    partial = cached.with_name(f".{cached.name}.partial")
     try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(made, encoding="utf-8")
-        partial.replace(kept)
-    except OSError:  # a cache that can't be written to is no reason not to go on
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(script, encoding="utf-8")
+        partial.replace(cached)
+    except OSError:  # without a cache it is only slower
         pass
-    return made
+    return script

@@ -15,7 +15,7 @@ WIDTH = 720
 
 
 def mass_by_layer(reading: Reading, classes: Mapping[str, str]) -> alt.VConcatChart:
-    """Stacked bars, one a layer, a panel for each query group; a tick where a uniform gaze would put the total."""
+    """Stacked bars, one per layer, one panel per query group; a tick where uniform attention would put the total."""
     names = list(classes)
     table = (
         reading.mass(classes)
@@ -48,12 +48,12 @@ def mass_by_layer(reading: Reading, classes: Mapping[str, str]) -> alt.VConcatCh
         uniform = (
             alt.Chart(part.group_by("layer", maintain_order=True).agg(pl.col("expected").sum()))
             .mark_tick(color="black", thickness=1.5)
-            .encode(x=layer, y="expected:Q", tooltip=[alt.Tooltip("expected", title="uniform gaze", format=".4f")])
+            .encode(x=layer, y="expected:Q", tooltip=[alt.Tooltip("expected", title="uniform attention", format=".4f")])
         )
         title = alt.Title(
             f"Where attention lands, by kind of token: queries {queries}",
             subtitle=f"{reading.evidence['model']}, {len(reading.tokens)} tokens, one prompt, mean over "
-            f"{len(reading.heads)} heads; black tick: a uniform gaze",
+            f"{len(reading.heads)} heads; black tick: uniform attention",
             anchor="start",
         )
         panels.append(alt.layer(bars, uniform).properties(width=WIDTH, height=240, title=title))
@@ -61,7 +61,7 @@ def mass_by_layer(reading: Reading, classes: Mapping[str, str]) -> alt.VConcatCh
 
 
 def received_along_prompt(reading: Reading) -> alt.VConcatChart:
-    """Attention received by each key, mean over layers and heads, a panel for each query group."""
+    """Attention received by each key, mean over layers and heads, one panel per query group."""
     panels = []
     for group, queries in enumerate(reading.queries):
         received = reading.received[:, :, group].mean((0, 1))

@@ -1,4 +1,7 @@
-"""Which of a run's models, conditions, layers, heads and classes a figure shows. Figures may number from 1."""
+"""Which of a run's models, conditions, layers, heads and classes a figure shows, their labels and their colours.
+
+Figures may number layers and heads from 1.
+"""
 
 from __future__ import annotations
 
@@ -12,123 +15,103 @@ from attnscope.analysis.run import Run
 from attnscope.errors import AttnscopeError
 from attnscope.figures import sentences
 from attnscope.figures.kind import Look
-from attnscope.study.schema import COLOUR, DepthsSpec, FigureSpec, HeadSpec, PanelSpec, layer_at
+from attnscope.figures.options import ClassOptions, HeadOptions, HeadSpec, Options
+from attnscope.study.schema import COLOUR, DepthsSpec, layer_at
 from attnscope.text.classes import OTHER
 from attnscope.text.groups import group_words as group_words
 
-# Neighbours differ in lightness, so that parts of a bar can be told apart in gray and by colour-blind readers.
+# Neighbours differ in lightness, so that parts of a bar can be distinguished in gray and by colour-blind readers.
 PALETTE = ("#b2182b", "#4393c3", "#c8c8c8", "#173f5f", "#fdb863", "#8073ac", "#a6dba0", "#7f3b08")
 LAYOUTS = {"chat": "in the chat template", "plain": "as plain text"}
 LINES = ("#1f77b4", "#ff7f0e", "#2ca02c", "#9467bd", "#8c564b", "#17becf")
 
 
-def present(run: Run, part: FigureSpec) -> FigureSpec | None:
-    """The figure without models and conditions that the run has not; None if nothing would be left to show."""
-    panels = part.panels and [_present(run, panel) for panel in part.panels if panel.model in run.models]
-    differing = part.difference is None or all(name in (*run.models, *run.conditions) for name in part.difference)
-    if not models(run, part) or not conditions(run, part) or panels == [] or not differing:
-        return None
-    return part.model_copy(update={"panels": panels})
-
-
-def _present(run: Run, panel: PanelSpec) -> PanelSpec:
-    return panel.model_copy(update={"also": [each for each in panel.also if each.model in run.models]})
-
-
-def refuse_missing(run: Run, part: FigureSpec) -> None:
+def refuse_missing(run: Run, options: Options) -> None:
     """A model may have no prompt under a condition: all were dropped, or none is measured yet."""
-    labels, names = models(run, part), conditions(run, part)
-    if part.difference is not None:
-        if part.difference[0] in run.conditions:
-            names = part.difference
-        else:
-            labels = part.difference
-    if part.panels:
-        labels = _panel_models(part)
+    labels, names = options.sides(run)
     for label in labels:
         for name in names:
             if not run.has(label, name):
-                held = [each for each in run.conditions if run.has(label, each)]
+                measured = [each for each in run.conditions if run.has(label, each)]
                 raise AttnscopeError(
                     f"{label} has no prompt under {name}",
-                    where=f"figure {part.name}",
-                    allowed=f"of {label}: {', '.join(held)}",
+                    where=f"figure {options.name}",
+                    allowed=f"conditions of {label}: {', '.join(measured)}",
                     todo="choose one of these, or wait if the run is still being measured",
                 )
 
 
-def _panel_models(part: FigureSpec) -> list[str]:
-    return list(dict.fromkeys(place.model for panel in part.panels or () for place in panel.places))
-
-
-def layout_words(run: Run, part: FigureSpec) -> str:
+def layout_words(run: Run, options: Options) -> str:
     """How the models shown got their prompts, as a sentence with a space before it; empty if the run doesn't say."""
-    shown = _panel_models(part) or part.difference or models(run, part)
     by_layout: dict[str, list[str]] = {}
-    for label in shown if set(shown) <= set(run.models) else models(run, part):
+    for label in options.sides(run)[0]:
         layout = run.layout(label)
         if layout is not None:
             by_layout.setdefault(LAYOUTS[layout], []).append(label)
     if len(by_layout) == 1:
         return f" Prompts {next(iter(by_layout))}."
-    told = [f"{words} for {sentences.listed(labels)}" for words, labels in by_layout.items()]
-    return f" Prompts {', '.join(told)}." if told else ""
+    each = [f"{words} for {sentences.listed(labels)}" for words, labels in by_layout.items()]
+    return f" Prompts {', '.join(each)}." if each else ""
 
 
-def models(run: Run, part: FigureSpec) -> list[str]:
-    return [label for label in part.models or run.models if label in run.models]
+def models(run: Run, options: Options) -> list[str]:
+    return options.models_of(run)
 
 
-def conditions(run: Run, part: FigureSpec) -> list[str]:
-    return [name for name in part.conditions or run.conditions if name in run.conditions]
+def conditions(run: Run, options: Options) -> list[str]:
+    return options.conditions_of(run)
 
 
-def queries(run: Run, part: FigureSpec) -> str:
-    return part.queries or run.study.measure.queries[0]
+def queries(run: Run, options: Options) -> str:
+    return options.queries or run.study.measure.queries[0]
 
 
-def classes(run: Run, part: FigureSpec) -> list[str]:
+def classes(run: Run, options: ClassOptions) -> list[str]:
     """`other` is left out unless asked for: it is what the study has no name for."""
-    return part.classes or [name for name in run.classes if name != OTHER] or [OTHER]
+    return options.classes or named_classes(run)
 
 
-def layers(run: Run, part: FigureSpec, model: str) -> list[int]:
-    """In data's numbering, among those measured."""
+def named_classes(run: Run) -> list[str]:
+    return [name for name in run.classes if name != OTHER] or [OTHER]
+
+
+def layers(run: Run, options: HeadOptions, model: str) -> list[int]:
+    """Numbered from 0, among those measured."""
     measured = run.layers(model)
-    if part.layers == "all":
+    if options.layers == "all":
         return measured
-    if isinstance(part.layers, DepthsSpec):
-        wanted = [layer_at(depth, run.depth(model)) for depth in part.layers.depths]
+    if isinstance(options.layers, DepthsSpec):
+        wanted = [layer_at(depth, run.depth(model)) for depth in options.layers.depths]
     else:
-        wanted = [layer - part.number_from for layer in part.layers]
-    return _measured("layer", wanted, measured, model, part)
+        wanted = [layer - options.number_from for layer in options.layers]
+    return _measured("layer", wanted, measured, model, options)
 
 
-def heads(run: Run, part: FigureSpec, model: str) -> list[int]:
+def heads(run: Run, options: HeadOptions, model: str) -> list[int]:
     measured = run.heads(model)
-    if isinstance(part.heads, str):
+    if isinstance(options.heads, str):
         return measured
-    return _measured("head", [head - part.number_from for head in part.heads], measured, model, part)
+    return _measured("head", [head - options.number_from for head in options.heads], measured, model, options)
 
 
-def heads_words(run: Run, part: FigureSpec) -> str:
+def heads_words(run: Run, options: HeadOptions) -> str:
     """Which heads a mean is over."""
-    if not isinstance(part.heads, str):
-        numbers = part.heads
+    if not isinstance(options.heads, str):
+        numbers = options.heads
     elif run.study.measure.heads == "all":
         return "all heads"
     else:
-        numbers = [head + part.number_from for head in run.study.measure.heads]
+        numbers = [head + options.number_from for head in run.study.measure.heads]
     return f"head{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
 
 
-def layers_words(run: Run, part: FigureSpec, shown: Sequence[str]) -> str:
+def layers_words(run: Run, options: HeadOptions, shown: Sequence[str]) -> str:
     """Which layers a mean is over, if the models shown have the same."""
-    chosen = {tuple(layers(run, part, model)) for model in shown}
+    chosen = {tuple(layers(run, options, model)) for model in shown}
     if len(chosen) > 1 or set(chosen) == {tuple(range(run.depth(model))) for model in shown}:
-        return "all layers" if part.layers == "all" else "the layers chosen"
+        return "all layers" if options.layers == "all" else "the layers chosen"
     (numbers,) = chosen
-    return f"layer{'s' * (len(numbers) > 1)} {', '.join(str(each + part.number_from) for each in numbers)}"
+    return f"layer{'s' * (len(numbers) > 1)} {', '.join(str(each + options.number_from) for each in numbers)}"
 
 
 def condition_label(run: Run, name: str) -> str:
@@ -136,15 +119,15 @@ def condition_label(run: Run, name: str) -> str:
 
 
 def model_colour(run: Run, label: str) -> str | None:
-    return next(part.colour for part in run.study.models if part.label == label)
+    return next(model.colour for model in run.study.models if model.label == label)
 
 
-def title(run: Run, part: FigureSpec, model: str, condition: str) -> str:
-    """Of a panel that shows one model under one condition: what tells it from the others."""
+def title(run: Run, options: Options, model: str, condition: str) -> str:
+    """Title of a panel that shows one model under one condition: what distinguishes it from the others."""
     label = condition_label(run, condition)
-    if len(conditions(run, part)) == 1:
+    if len(conditions(run, options)) == 1:
         return model
-    return label if len(models(run, part)) == 1 else f"{model}, {label}"
+    return label if len(models(run, options)) == 1 else f"{model}, {label}"
 
 
 def class_label(run: Run, name: str) -> str:
@@ -159,12 +142,13 @@ def condition_colours(run: Run, names: Sequence[str]) -> dict[str, str]:
     return {condition_label(run, name): given[name] or next(left) for name in names}
 
 
-def colours_of(made: pl.DataFrame, column: str, palette: Sequence[str]) -> dict[str, str]:
-    """What a figure's table says of the colour of each of a column's words; from the palette where it says nothing."""
-    given = made.filter(pl.col("colour").str.contains(COLOUR)).unique(column, keep="first", maintain_order=True)
+def colours_of(table: pl.DataFrame, column: str, palette: Sequence[str]) -> dict[str, str]:
+    """The colours that a table gives to the values of a column; from the palette where it gives none."""
+    given = table.filter(pl.col("colour").str.contains(COLOUR)).unique(column, keep="first", maintain_order=True)
     known = dict(given.select(column, "colour").iter_rows())
     return {
-        name: known.get(name) or palette[place % len(palette)] for place, name in enumerate(dict.fromkeys(made[column]))
+        name: known.get(name) or palette[place % len(palette)]
+        for place, name in enumerate(dict.fromkeys(table[column]))
     }
 
 
@@ -177,26 +161,27 @@ def class_colours(run: Run, names: Sequence[str]) -> dict[str, str]:
     }
 
 
-def title_of(seen: Look, marks: str = "", wide: int = 100) -> Any:
-    """The figure's title and caption above it; nothing on a screen, which tells them itself."""
-    if seen.room is not None:
+def title_of(look: Look, legend: str = "", wide: int = 100) -> Any:
+    """The figure's title and caption above it; nothing on a screen, which shows them itself."""
+    if look.room is not None:
         return alt.Undefined
-    return alt.Title(seen.title, subtitle=sentences.wrapped(seen.caption + marks, wide), anchor="start")
+    return alt.Title(look.title, subtitle=sentences.wrapped(look.caption + legend, wide), anchor="start")
 
 
-def place_of(run: Run, part: FigureSpec, head: HeadSpec) -> tuple[int, int]:
-    """A head's layer and number as data has them."""
-    layers = _measured("layer", [head.layer - part.number_from], run.layers(head.model), head.model, part)
-    return layers[0], _measured("head", [head.head - part.number_from], run.heads(head.model), head.model, part)[0]
+def place_of(run: Run, options: Options, head: HeadSpec) -> tuple[int, int]:
+    """A head's layer and number, from 0."""
+    first = options.number_from
+    layers = _measured("layer", [head.layer - first], run.layers(head.model), head.model, options)
+    return layers[0], _measured("head", [head.head - first], run.heads(head.model), head.model, options)[0]
 
 
-def _measured(what: str, wanted: Sequence[int], measured: Sequence[int], model: str, part: FigureSpec) -> list[int]:
+def _measured(what: str, wanted: Sequence[int], measured: Sequence[int], model: str, options: Options) -> list[int]:
     for number in wanted:
         if number not in measured:
             raise AttnscopeError(
-                f"{what} {number + part.number_from} of {model} was not measured",
-                where=f"figure {part.name}",
-                allowed=f"{what}s {', '.join(str(each + part.number_from) for each in measured)}",
+                f"{what} {number + options.number_from} of {model} was not measured",
+                where=f"figure {options.name}",
+                allowed=f"{what}s {', '.join(str(each + options.number_from) for each in measured)}",
                 todo="measure it, or choose another",
             )
     return list(dict.fromkeys(wanted))

@@ -1,4 +1,4 @@
-"""Sentences about numbers, each computed from them and true of them; where a pattern doesn't hold, there is none."""
+"""Sentences about numbers, each computed from them; where a pattern does not hold, there is no sentence."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def with_interval(value: float, low: float | None, high: float | None) -> str:
 
 
 def rate(q: float) -> str:
-    """A false discovery rate, as far as it is worth telling."""
+    """A false discovery rate, to two digits."""
     return f"q = {q:.2g}" if q >= 1e-4 else "q < 0.0001"
 
 
 def wrapped(text: str, width: int) -> list[str]:
     """Lines of at most so many characters; `q < 0.05` and the like stay together."""
-    held = re.sub(r"\b([npq]) (=|<|>=) (?=\S)", "\\1\u00a0\\2\u00a0", text)
-    return [line.replace("\u00a0", " ") for line in textwrap.wrap(held, width)]
+    joined = re.sub(r"\b([npq]) (=|<|>=) (?=\S)", "\\1\u00a0\\2\u00a0", text)
+    return [line.replace("\u00a0", " ") for line in textwrap.wrap(joined, width)]
 
 
 def counted(number: float, what: str) -> str:
@@ -55,15 +55,15 @@ def extreme(values: Mapping[str, float], what: str, *, most: bool) -> str | None
 
 
 def trend(values: Mapping[str, float], what: str) -> str | None:
-    """Whether values rise or fall all the way along an order."""
+    """Whether values rise or fall at every step of an order."""
     given, names = list(values.values()), list(values)
     if len(given) < 3:
         return None
     steps = [after - before for before, after in pairwise(given)]
     if all(step > 0 for step in steps):
-        return f"{what} rises all the way from {names[0]} ({number(given[0])}) to {names[-1]} ({number(given[-1])})."
+        return f"{what} rises at every step from {names[0]} ({number(given[0])}) to {names[-1]} ({number(given[-1])})."
     if all(step < 0 for step in steps):
-        return f"{what} falls all the way from {names[0]} ({number(given[0])}) to {names[-1]} ({number(given[-1])})."
+        return f"{what} falls at every step from {names[0]} ({number(given[0])}) to {names[-1]} ({number(given[-1])})."
     return None
 
 
@@ -72,7 +72,7 @@ def comparison(
     first: tuple[str, float, float | None, float | None],
     second: tuple[str, float, float | None, float | None],
 ) -> str | None:
-    """Which of two is larger, by how much, and whether their intervals are apart."""
+    """Which of two is larger, by how much, and whether their intervals overlap."""
     (one, a, a_low, a_high), (two, b, b_low, b_high) = first, second
     if a == b:
         return f"{where}: {one} and {two} are equal ({number(a)})."
@@ -81,12 +81,17 @@ def comparison(
         if a > b
         else ((two, b, b_low, b_high), (one, a, a_low, a_high))
     )
-    told = f"{where}: {upper} is above {lower}, {number(more)} to {number(less)}, by {number(more - less)}"
+    sentence = f"{where}: {upper} is above {lower}, {number(more)} to {number(less)}, by {number(more - less)}"
     if less > 0:
-        told += f" (x{more / less:.2f})"
+        sentence += f" (x{more / less:.2f})"
     if low is None or high is None:
-        return f"{told}."
-    return f"{told}; their intervals {'do not overlap' if low > high else 'overlap'}."
+        return f"{sentence}."
+    return f"{sentence}; their intervals {'do not overlap' if low > high else 'overlap'}."
+
+
+def within(where: str, sentence: str | None) -> str | None:
+    """A sentence about one part of a figure, such as a panel."""
+    return f"{where}: {sentence[0].lower()}{sentence[1:]}" if sentence else None
 
 
 def lead(where: str, values: Mapping[str, float]) -> str | None:
@@ -111,13 +116,3 @@ def consistent(who: str, other: str, where: Sequence[str], above: Sequence[bool]
         return f"{who} is above {other} in none of {listed(list(where))}."
     here = [name for name, flag in zip(where, above, strict=True) if flag]
     return f"{who} is above {other} in {len(here)} of {len(where)}: {listed(here)}."
-
-
-def document(title: str, sections: Mapping[str, Sequence[str | None]]) -> str:
-    """A reading in Markdown: sentences that don't hold (None) and empty sections are left out."""
-    parts = [f"# {' '.join(title.split())}"]
-    for heading, lines in sections.items():
-        kept = [" ".join(line.split()) for line in lines if line]
-        if kept:
-            parts.append(f"## {heading}\n\n" + "\n".join(f"- {line}" for line in kept))
-    return "\n\n".join(parts) + "\n"

@@ -1,4 +1,4 @@
-"""A comparison in rows of words and numbers, the same for the terminal, for Markdown and for the report."""
+"""A comparison in sentences and small tables, the same for the terminal, for Markdown and for the report."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from attnscope.analysis.effects import FALSE_DISCOVERIES, FEWEST
 from attnscope.analysis.matching import BY_NUMBER
 from attnscope.analysis.sides import CHANGE, DILUTION, ENRICHMENT, MASS, REDISTRIBUTION, Side
 from attnscope.figures import sentences
+from attnscope.figures.prose import Document, Paragraph, Section, Table
 from attnscope.figures.selection import LAYOUTS
 from attnscope.measures.names import KEPT, MOVED, TAKEN
 
@@ -23,16 +24,20 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Sheet:
-    """A small table with a title; grayed: which rows may be chance."""
+    """A small table with a title; grayed: which rows are not significant."""
 
     title: str
     columns: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
     grayed: Sequence[bool]
 
+    @property
+    def table(self) -> Table:
+        return Table(self.columns, tuple(self.rows), tuple(self.grayed))
+
 
 def sheets(found: Compared, queries: str) -> list[Sheet]:
-    """What one query group shows: mean over heads by class, what the insertion does, and the heads that change most."""
+    """Of one query group: the mean over heads by class, what the insertion does, and the heads that change most."""
     overall = found.overall.filter(pl.col("queries") == queries)
     heads = found.heads.filter(pl.col("queries") == queries)
     sides = found.comparison.sides
@@ -45,38 +50,38 @@ def sheets(found: Compared, queries: str) -> list[Sheet]:
 
 
 def facts(found: Compared) -> list[str]:
-    """Sentences on how the comparison was made."""
+    """Sentences about how the comparison was made."""
     n = found.overall.filter(pl.col("n") > 0)["n"]
     least, most = int(n.min() or 0), int(n.max() or 0)  # type: ignore[arg-type]
     many = f"{most}" if least == most else f"{least} to {most}"
     one, two = found.comparison.prompts_of
     if found.comparison.paired:
-        told = [f"n = {many} prompt{'s' * (most != 1)}, paired by prompt; {found.method}."]
+        known = [f"n = {many} prompt{'s' * (most != 1)}, paired by prompt; {found.method}."]
         left = len(one ^ two)
-        told += [f"{sentences.counted(left, 'prompt')} that only one side has are left out."] if left else []
+        known += [f"{sentences.counted(left, 'prompt')} that only one side has: left out."] if left else []
     else:
-        told = [f"n = {len(one)} and {len(two)} prompts, others in each run, so not paired; {found.method}."]
+        known = [f"n = {len(one)} and {len(two)} prompts, different in each run, so not paired; {found.method}."]
     if found.comparison.thing:
-        told.append(f"The runs differ in {found.comparison.thing} alone.")
+        known.append(f"The runs differ only in {found.comparison.thing}.")
     layouts = {side.model: LAYOUTS.get(side.run.layout(side.model) or "") for side in _pairs_of_sides(found)}
     if None not in layouts.values() and len(set(layouts.values())) > 1:
         laid_out = ", ".join(f"{layout} for {model}" for model, layout in layouts.items())
-        told.append(f"Prompts {laid_out}: part of a difference may come from that.")
+        known.append(f"Prompts {laid_out}: part of a difference may come from that.")
     if found.method != BY_NUMBER:
         arms = _pairs_of_sides(found)
         pairs = found.heads.unique(["layer", "head"])
         every = [len(side.run.layers(side.model)) * len(side.run.heads(side.model)) for side in arms]
         theirs = len(found.heads.unique(["layer_two", "head_two"]))
         mine = f"{len(pairs)} of {every[0]} heads of {arms[0].model}"
-        told.append(f"Compared are {mine} and {theirs} of {every[1]} of {arms[1].model}.")
+        known.append(f"Compared: {mine} and {theirs} of {every[1]} of {arms[1].model}.")
     if most < FEWEST:
-        told.append(f"With fewer than {FEWEST} prompts there is no interval and no test.")
+        known.append(f"With fewer than {FEWEST} prompts there is no interval and no test.")
     if found.heads["floor"].is_null().all():
-        told.append("How far rounding moves attention was not measured.")
+        known.append("How far rounding moves attention was not measured.")
     else:
         worst: Any = found.heads.filter(pl.col("quantity") == MASS)["floor"].max()
-        told.append(f"Rounding makes differences in mass of {worst:.1g} on average in the worst head.")
-    return told
+        known.append(f"Rounding causes differences in mass of {worst:.1g} on average in the worst head.")
+    return known
 
 
 def _pairs_of_sides(found: Compared) -> tuple[Side, Side]:
@@ -117,15 +122,15 @@ def _parts(overall: pl.DataFrame) -> Sheet:
         cells = (ends(row), ends(diluted[name]), ends(other), sign(other["q"]), _counts(other))
         rows.append((name, *cells))
         grayed.append(row["sure"] is False)
-    columns = ("class", "change", "dilution", "redistribution", "q of it", "heads")
-    return Sheet("why it changes: taken from all alike, or moved", columns, rows, grayed)
+    columns = ("class", "change", "dilution", "redistribution", "q of redistribution", "heads")
+    return Sheet("why it changes: diluted like all tokens, or redistributed", columns, rows, grayed)
 
 
 def _insertion(overall: pl.DataFrame, sides: tuple[str, str]) -> Sheet:
     words = {
         TAKEN: "share of attention on inserted tokens",
-        KEPT: "share that the other tokens keep",
-        MOVED: "share of that on other tokens than before",
+        KEPT: "share of attention that the other tokens keep",
+        MOVED: "share of what is left that moved to other tokens",
     }
     rows, grayed = [], []
     for quantity, meaning in words.items():
@@ -151,7 +156,7 @@ def _top(heads: pl.DataFrame, overall: pl.DataFrame) -> Sheet:
             )
             grayed.append(row["sure"] is False)
     return Sheet(
-        "heads that change most (chosen on these prompts, so rather too large)",
+        "heads that change most (chosen on these prompts, so the changes are overestimated)",
         ("class", "rank", "head", "difference", "q", "size"),
         rows,
         grayed,
@@ -163,14 +168,14 @@ def _of(frame: pl.DataFrame, quantity: str) -> Iterator[Row]:
 
 
 def _counts(row: Row) -> str:
-    """How many heads surely change; nothing where that was not tested."""
+    """How many heads change significantly; empty where that was not tested."""
     return "" if row["up"] is None else f"{row['up']} up, {row['down']} down of {row['heads']}"
 
 
 def ends(row: Row) -> str:
     """A difference with its sign and interval."""
-    told = sentences.with_interval(row["difference"], row["low"], row["high"])
-    return f"+{told}" if row["difference"] > 0 else told
+    words = sentences.with_interval(row["difference"], row["low"], row["high"])
+    return f"+{words}" if row["difference"] > 0 else words
 
 
 def _ratio(row: Row | None) -> str:
@@ -193,22 +198,18 @@ def size(row: Row) -> str:
     return "" if row["size"] is None else f"{row['size']:.2f}"
 
 
-def markdown(found: Sequence[Compared]) -> str:
-    """All comparisons as a document."""
-    lines = ["# Comparisons", ""]
-    for each in found:
-        lines += [f"## {each.comparison.name}", "", " ".join(facts(each)), ""]
-        for queries in dict.fromkeys(each.overall["queries"]):
-            for sheet in sheets(each, queries):
-                lines += [f"### {queries}: {sheet.title}", "", _row(sheet.columns), _row(["---"] * len(sheet.columns))]
-                for row, gray in zip(sheet.rows, sheet.grayed, strict=True):
-                    lines.append(_row([f"*{cell}*" if gray and cell else cell for cell in row]))
-                lines.append("")
-    lines.append(
-        f"*In italics*: may be chance (q >= {FALSE_DISCOVERIES}), or under what rounding makes. No q: not tested."
-    )
-    return "\n".join(lines) + "\n"
+NOTE = f"In italics: not significant (q >= {FALSE_DISCOVERIES}), or within rounding error. No q: not tested."
 
 
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+def comparison_section(found: Compared, groups: Sequence[str]) -> Section:
+    """One comparison: how it was made, and its tables for each query group."""
+    tables = [
+        Section(f"{queries}: {sheet.title}", (sheet.table,)) for queries in groups for sheet in sheets(found, queries)
+    ]
+    return Section(found.comparison.name, (Paragraph(" ".join(facts(found))), *tables))
+
+
+def comparisons_document(found: Sequence[Compared]) -> Document:
+    """All comparisons, and how to read their tables."""
+    sections = [comparison_section(each, list(dict.fromkeys(each.overall["queries"]))) for each in found]
+    return Document("Comparisons", (*sections, Section("How to read the tables", (Paragraph(NOTE),))))

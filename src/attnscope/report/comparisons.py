@@ -9,7 +9,8 @@ import polars as pl
 
 from attnscope.analysis.comparisons import Compared
 from attnscope.errors import AttnscopeError
-from attnscope.report.comparison_tables import markdown
+from attnscope.figures.prose import markdown
+from attnscope.report.comparison_tables import comparisons_document
 
 
 def write_comparisons(found: Sequence[Compared], folder: Path) -> list[Path]:
@@ -20,7 +21,7 @@ def write_comparisons(found: Sequence[Compared], folder: Path) -> list[Path]:
         for path, part in zip(paths, ("heads", "overall"), strict=False):
             named = [(pl.lit(each.comparison.name).alias("comparison"), getattr(each, part)) for each in found]
             pl.concat([frame.select(name, pl.all()) for name, frame in named]).write_csv(path)
-        paths[2].write_text(markdown(found), encoding="utf-8")
+        paths[2].write_text(markdown(comparisons_document(found)), encoding="utf-8")
     except OSError as error:
         raise AttnscopeError(
             f"can't write the comparisons: {error.strerror or error}",

@@ -13,21 +13,17 @@ import polars as pl
 from attnscope.analysis.run import Run
 from attnscope.attention.input import InputCheck
 from attnscope.figures import sentences
+from attnscope.figures.prose import Document, bulleted
 from attnscope.figures.selection import LAYOUTS
 
 MOST_REASONS = 5
 
 
-def evidence_card(run: Run) -> str:
-    """A Markdown document."""
-    return sentences.document(
-        "Evidence",
-        {
-            **{f"{label}": list(_of_model(run, label)) for label in run.models},
-            "Prompts": list(_of_prompts(run)),
-            "Made with": list(_made_with(run)),
-        },
-    )
+def evidence_card(run: Run) -> Document:
+    """One section per model, then the prompts and what the run was made with."""
+    models = [bulleted(label, _of_model(run, label)) for label in run.models]
+    rest = bulleted("Prompts", _of_prompts(run)), bulleted("Made with", _made_with(run))
+    return Document("Evidence", (*models, *rest))
 
 
 def _of_model(run: Run, label: str) -> Iterator[str]:
@@ -64,7 +60,7 @@ def _of_model(run: Run, label: str) -> Iterator[str]:
 
 
 def _input(run: Run, label: str, proof: dict[str, Any]) -> Iterator[str]:
-    """Whether the prompts begin as the model expects."""
+    """Whether prompts begin as the model expects."""
     if "input" not in proof:
         return
     check = InputCheck(**proof["input"])
@@ -94,8 +90,10 @@ def input_warnings(run: Run, label: str) -> list[str]:
     if data is None:
         return []
     check, first = InputCheck(**data), beginnings(run, label)
-    found = Counter(warning for ids in first if (warning := check.warning(ids)))
-    return [f"{count} of {len(first)} prompts for {label} may be wrong: {warning}." for warning, count in found.items()]
+    warnings = Counter(warning for ids in first if (warning := check.warning(ids)))
+    return [
+        f"{count} of {len(first)} prompts for {label} may be wrong: {warning}." for warning, count in warnings.items()
+    ]
 
 
 def beginnings(run: Run, label: str) -> list[tuple[int, ...]]:
@@ -114,7 +112,7 @@ def _rounding(noise: dict[str, Any]) -> Iterator[str]:
         yield (
             f"Rounding: the same prompts in {noise['reference']} instead of {noise['dtype']} move {heads.max():.1e} of "
             f"the worst head's attention on average ({noise['most'][group]:.1e} in its worst prompt) and "
-            f"{np.median(heads):.1e} in the median head (queries: {group}). No class's mass is off by more in these."
+            f"{np.median(heads):.1e} in the median head (queries: {group}). In these, no class's mass is off by more."
         )
 
 
@@ -136,10 +134,10 @@ def _row_sums(run: Run, label: str, sink_share: float) -> Iterator[str]:
 
 
 def _masks(masks: dict[str, str]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+    layers: dict[str, list[int]] = {}
     for layer, kind in masks.items():
-        found.setdefault(kind, []).append(int(layer))
-    return found
+        layers.setdefault(kind, []).append(int(layer))
+    return layers
 
 
 def _range(layers: list[int]) -> str:
@@ -158,10 +156,10 @@ def _of_prompts(run: Run) -> Iterator[str]:
     arms = len(wanted)
     whole = held.group_by("prompt").len().filter(pl.col("len") == arms)
     every = held["prompt"].n_unique()
-    yield f"{len(whole)} of {sentences.counted(every, 'prompt')} are there under every model and condition."
+    yield f"{len(whole)} of {sentences.counted(every, 'prompt')} were measured under every model and condition."
     dropped = run.manifest["dropped"]
     if not dropped:
-        yield "None was dropped."
+        yield "No prompt was dropped."
     reasons = Counter((each["model"], each["condition"], _kind(each["reason"])) for each in dropped).most_common()
     for (model, condition, reason), count in reasons[:MOST_REASONS]:
         yield f"Dropped, {model}, {condition}, {sentences.counted(count, 'prompt')}: {reason}."
@@ -169,21 +167,21 @@ def _of_prompts(run: Run) -> Iterator[str]:
         others = sum(count for _, count in reasons[MOST_REASONS:])
         yield f"Dropped, {sentences.counted(others, 'prompt')} more; the manifest has them all."
     if not held["aligned"].all():
-        astray = int((~held["aligned"]).sum())
-        yield f"{sentences.counted(astray, 'prompt')} can't be aligned to the base prompt: no token of these is shared."
+        astray = sentences.counted(int((~held["aligned"]).sum()), "prompt")
+        yield f"{astray} can't be aligned to the base prompt, so none of their tokens is shared."
     merged = int(held["remerged"].sum())
     if merged:
         yield f"{sentences.counted(merged, 'token')} of base text have no counterpart in the base prompt."
 
 
 def _kind(reason: str) -> str:
-    """What was wrong, without the prompt it was wrong with: as many as have it are counted together."""
-    return re.sub(r"\d[\d,]*", "so many", reason.split(" (")[0])
+    """A reason without the numbers of one prompt, so that prompts dropped for the same reason are counted together."""
+    return re.sub(r"\d[\d,]*", "N", reason.split(" (")[0])
 
 
 def _made_with(run: Run) -> Iterator[str]:
     manifest = run.manifest
     versions = [f"{name} {number}" for name, number in manifest["versions"].items()]
     yield f"{sentences.listed(versions)}; Python {manifest['machine']['python']}; {manifest['machine']['system']}."
-    yield f"Seed {run.study.seed}; what is random in the statistics is drawn from it too."
+    yield f"Seed {run.study.seed}; the random numbers of the statistics come from it too."
     yield f"The run's key, a hash of study, prompts and versions: {manifest['key']}."

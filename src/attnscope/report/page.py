@@ -1,4 +1,4 @@
-"""A finished run -> report.html: one file, no network, prompt text escaped everywhere."""
+"""A finished run -> report.html: one file that needs no network, with all text escaped."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from attnscope.analysis.run import Run
 from attnscope.analysis.sides import empty_classes
 from attnscope.figures.interactive import head_chooser
 from attnscope.figures.library import chart_library
-from attnscope.figures.write import Figure, plain
+from attnscope.figures.prose import Document, html
+from attnscope.figures.write import Figure
 from attnscope.measures.names import SCORES
-from attnscope.report.comparison_tables import facts, sheets
-from attnscope.report.markdown import as_html
+from attnscope.report.comparison_tables import comparison_section
 
 MOST_ROWS = 400  # of a table shown; the csv beside the figure has them all
 
 
 def mark_of(run: Run) -> str:
-    """What tells a page which state of a run it is of."""
+    """Which state of a run a page was made from."""
     return f'<meta name="attnscope-run" content="{escape(run.manifest["key"])}">'
 
 
@@ -35,7 +35,7 @@ def write_page(
     figures: Sequence[Figure],
     undrawn: Mapping[str, str],
     compared: Sequence[Compared],
-    evidence: str,
+    evidence: Document,
     command: str,
 ) -> Path:
     environment = Environment(
@@ -55,7 +55,7 @@ def write_page(
         prompts=_prompts(run),
         comparisons=[_comparison(run, each) for each in compared],
         kinds=_kinds(run),
-        evidence=Markup(as_html(evidence.split("\n", 1)[1])),  # noqa: S704  (escaped there)
+        evidence=html(evidence),
         dropped=run.manifest["dropped"],
         manifest=run.manifest,
         study=(run.path / "study.yaml").read_text(encoding="utf-8"),
@@ -70,8 +70,8 @@ def write_page(
 
 
 def as_json(value: Any) -> Markup:
-    """JSON that can stand in a script element: no text in it can end the element or begin another."""
-    made = json.dumps(value, ensure_ascii=False)
+    """JSON for a script element: no text in it can end the element or begin another."""
+    text = json.dumps(value, ensure_ascii=False)
     for sign, code in (
         ("<", "\\u003c"),
         (">", "\\u003e"),
@@ -79,8 +79,8 @@ def as_json(value: Any) -> Markup:
         ("\u2028", "\\u2028"),
         ("\u2029", "\\u2029"),
     ):
-        made = made.replace(sign, code)
-    return Markup(made)  # noqa: S704
+        text = text.replace(sign, code)
+    return Markup(text)  # noqa: S704
 
 
 def _script(text: str) -> str:
@@ -93,8 +93,8 @@ def _figure(figure: Figure) -> dict[str, Any]:
         "name": figure.name,
         "title": figure.look.title or figure.name,
         "caption": figure.look.caption,
-        "alt": plain(figure.reading),
-        "reading": Markup(as_html(figure.reading)),  # noqa: S704  (escaped there)
+        "alt": figure.alt,
+        "reading": html(figure.reading),
         "description": figure.description,
         "columns": shown.columns,
         "rows": [[_cell(value) for value in row] for row in shown.iter_rows()],
@@ -108,20 +108,20 @@ def _cell(value: Any) -> str:
 
 def summary_of(run: Run) -> str:
     """How many models, conditions, prompts, cells and tokens."""
-    held = (
+    counted = (
         run.table("prompts")
         .select(pl.col("prompt").n_unique(), pl.len().alias("cells"), pl.col("tokens").sum())
         .collect()
     )
-    prompts, cells, tokens = held.row(0)
+    prompts, cells, tokens = counted.row(0)
     counts = {"model": len(run.models), "condition": len(run.conditions), "prompt": prompts}
-    told = [f"{count} {name}{'s' * (count > 1)}" for name, count in counts.items()]
-    return f"{', '.join(told)}: {cells} cell{'s' * (cells != 1)}, {tokens:,} tokens."
+    words = [f"{count} {name}{'s' * (count > 1)}" for name, count in counts.items()]
+    return f"{', '.join(words)}: {cells} cell{'s' * (cells != 1)}, {tokens:,} tokens."
 
 
 def _prompts(run: Run) -> list[dict[str, Any]]:
     """By model and condition: tokens, inserted tokens, re-merged tokens, and the first prompt's text."""
-    found = (
+    rows = (
         run.table("prompts")
         .group_by("model", "condition", maintain_order=True)
         .agg(
@@ -136,41 +136,30 @@ def _prompts(run: Run) -> list[dict[str, Any]]:
         )
         .collect()
     )
-    return found.to_dicts()
+    return rows.to_dicts()
 
 
 def _comparison(run: Run, found: Compared) -> dict[str, Any]:
-    tables = [(queries, each) for queries in run.study.measure.queries for each in sheets(found, queries)]
-    return {
-        "name": found.comparison.name,
-        "facts": facts(found),
-        "tables": [
-            {
-                "title": f"{queries}: {each.title}",
-                "columns": each.columns,
-                "rows": list(zip(each.rows, each.grayed, strict=True)),
-            }
-            for queries, each in tables
-        ],
-    }
+    section = comparison_section(found, run.study.measure.queries)
+    return {"name": section.heading, "content": html(section)}
 
 
 def _kinds(run: Run) -> list[dict[str, Any]]:
     """By model and query group, under the first condition: how many heads are of each kind, and the clearest of it."""
-    made = []
+    tables = []
     for model in run.models:
         for queries in run.study.measure.queries:
             condition = next((name for name in run.conditions if run.has(model, name)), None)
             if condition is None:
                 continue
-            held = head_kinds(run, model, condition, queries)
+            heads = head_kinds(run, model, condition, queries)
             rows = []
-            for kind in dict.fromkeys(held["kind"].drop_nulls().sort()):
-                mine = held.filter(pl.col("kind") == kind)
+            for kind in dict.fromkeys(heads["kind"].drop_nulls().sort()):
+                mine = heads.filter(pl.col("kind") == kind)
                 best = (
                     mine.sort(kind, descending=True, maintain_order=True).row(0, named=True) if kind in SCORES else None
                 )
-                told = f"layer {best['layer']} head {best['head']} ({best[kind]:.2f})" if best else ""
-                rows.append((kind, f"{len(mine)} of {len(held)}", told))
-            made.append({"model": model, "queries": queries, "condition": condition, "rows": rows})
-    return [each for each in made if each["rows"]]
+                clearest = f"layer {best['layer']} head {best['head']} ({best[kind]:.2f})" if best else ""
+                rows.append((kind, f"{len(mine)} of {len(heads)}", clearest))
+            tables.append({"model": model, "queries": queries, "condition": condition, "rows": rows})
+    return [each for each in tables if each["rows"]]

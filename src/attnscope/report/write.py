@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from attnscope.analysis.ranking import ranked_by_distance
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import empty_classes
 from attnscope.errors import AttnscopeError
-from attnscope.figures.selection import present
+from attnscope.figures.prose import as_json, markdown
+from attnscope.figures.validation import options_of
 from attnscope.figures.write import FILES, Figure, make_figure, write_figure
 from attnscope.report.comparisons import write_comparisons
 from attnscope.report.evidence import evidence_card, input_warnings
@@ -33,7 +35,7 @@ class Reported:
 
 
 def is_reported(path: Path) -> bool:
-    """Whether a finished run's report is of the run as it is."""
+    """Whether a finished run's report matches the run as it is now."""
     page = path / "report.html"
     if not page.is_file():
         return False
@@ -42,7 +44,7 @@ def is_reported(path: Path) -> bool:
 
 
 def report_run(path: Path | str) -> Reported:
-    """Draw a run's figures and write its report anew, from its files alone."""
+    """Draw a run's figures and write its report again, from its files alone."""
     run = Run(path)
     with caching(run):
         return _report(run)
@@ -51,34 +53,35 @@ def report_run(path: Path | str) -> Reported:
 def _report(run: Run) -> Reported:
     figures: list[Figure] = []
     undrawn: dict[str, str] = {}
-    for part in run.study.figures:
-        shown = present(run, part)
+    for figure in run.study.figures:
         try:
+            shown = options_of(figure).among(run)
             if shown is None:
-                undrawn[part.name] = "what it shows was not measured"
+                undrawn[figure.name] = "what it shows was not measured"
             else:
                 figures.append(make_figure(run, shown))
         except AttnscopeError as error:
-            undrawn[part.name] = str(error)
-    for figure in figures:
-        write_figure(figure, run.path / "figures")
+            undrawn[figure.name] = str(error)
+    for drawn in figures:
+        write_figure(drawn, run.path / "figures")
     for left in (run.path / "figures").glob("*.*"):
-        if not any(left.name == f"{figure.name}{ending}" for figure in figures for ending in FILES):
-            left.unlink()  # of a figure that the study has no more, or that can't be drawn
+        if not any(left.name == f"{drawn.name}{ending}" for drawn in figures for ending in FILES):
+            left.unlink()  # of a figure that the study no longer has, or that can't be drawn
     evidence = evidence_card(run)
-    (run.path / "evidence.md").write_text(evidence, encoding="utf-8")
+    (run.path / "evidence.md").write_text(markdown(evidence), encoding="utf-8")
+    (run.path / "evidence.json").write_text(json.dumps(as_json(evidence), ensure_ascii=False), encoding="utf-8")
     _look_ahead(run)
-    found = run.compare()
-    if found:
-        write_comparisons(found, run.path / "comparisons")
+    compared = run.compare()
+    if compared:
+        write_comparisons(compared, run.path / "comparisons")
     again = run.manifest.get("command") or f"attnscope run {run.path / 'study.yaml'} --out {run.path}"
-    page = write_page(run, figures, undrawn, found, evidence, again)
+    page = write_page(run, figures, undrawn, compared, evidence, again)
     warnings = [warning for model in run.models for warning in input_warnings(run, model)]
     return Reported(page, figures, undrawn, empty_classes(run), warnings)
 
 
 def _look_ahead(run: Run) -> None:
-    """What a reader may ask next and should not wait for: the scores of every head, and how far conditions part it."""
+    """Compute what a reader may ask for next: the scores of every head, and how far apart conditions move it."""
     for model in run.models:
         names = [name for name in run.conditions if run.has(model, name)]
         for queries in run.study.measure.queries:

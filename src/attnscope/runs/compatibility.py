@@ -47,21 +47,12 @@ def _heads(study: Study, facts: Architecture) -> Sequence[int]:
 
 
 def _shown(study: Study, part: ModelSpec, facts: Architecture) -> Iterator[tuple[str, int, str]]:
-    """Every layer and head that a figure asks for by number or depth, in data's numbering, and where it does."""
+    """Every layer and head that a figure asks for by number or depth, from 0, and where it does."""
     for figure in study.figures:
-        first, where = figure.number_from, f"figure {figure.name}"
-        if figure.models is None or part.label in figure.models:
-            if figure.layers != "all":
-                numbers = chosen_layers(figure.layers, facts)
-                shift = 0 if isinstance(figure.layers, DepthsSpec) else first
-                yield from (("layer", number - shift, where) for number in numbers)
-            if not isinstance(figure.heads, str):
-                yield from (("head", number - first, where) for number in figure.heads)
-        for panel in figure.panels or ():
-            for place in panel.places:
-                if place.model == part.label:
-                    yield "layer", place.layer - first, where
-                    yield "head", place.head - first, where
+        asked, where = figure.asked(part.label), f"figure {figure.name}"
+        for layers in asked.layers:
+            yield from (("layer", number, where) for number in chosen_layers(layers, facts))
+        yield from (("head", number, where) for number in asked.heads)
 
 
 def _known(

@@ -150,94 +150,33 @@ def _of_groups(queries: Sequence[str], segments: Sequence[str]) -> Iterator[Prob
 
 
 def figure_problems(study: Study, figure: FigureSpec, number: int = 0) -> Iterator[Problem]:
-    """What a figure asks for that the study has not."""
-    labels = [part.label for part in study.models]
-    names = [part.name for part in study.conditions]
-    known = {"models": labels, "conditions": names, "classes": [*study.classes, OTHER]}
+    """Models, conditions and queries that a figure names and the study does not have; its kind checks the rest."""
+    known = {"models": [part.label for part in study.models], "conditions": [part.name for part in study.conditions]}
     for key, words in known.items():
-        shown = getattr(figure, key) or ()
-        for place, word in enumerate(shown):
-            if word not in words:
-                yield Problem(("figures", number, key, place), f"there is no '{word}' in {key}", near(word, words))
-            elif word in shown[:place]:
-                yield Problem(("figures", number, key, place), f"'{word}' is there twice", "each once")
+        yield from name_problems(getattr(figure, key) or (), words, ("figures", number, key))
     if figure.queries is not None and figure.queries not in study.measure.queries:
         what = f"query group '{figure.queries}' is not measured"
         yield Problem(("figures", number, "queries"), what, near(figure.queries, study.measure.queries))
-    yield from _of_measures(study, figure, number)
-    yield from _of_top(study, figure, number)
-    yield from _of_parts(study, figure, number)
-    yield from _of_panels(figure, number, labels)
-    for place, word in enumerate(figure.difference or ()):
-        if word not in (*labels, *names):
-            yield Problem(
-                ("figures", number, "difference", place),
-                f"there is no model or condition '{word}'",
-                near(word, [*labels, *names]),
-            )
-    if figure.difference is not None:
-        one, two = figure.difference
-        if one == two or not ({one, two} <= set(labels) or {one, two} <= set(names)):
-            what = f"'{one}' and '{two}' can't be told apart so"
-            yield Problem(("figures", number, "difference"), what, "two conditions, or two models")
 
 
-def _of_top(study: Study, figure: FigureSpec, number: int) -> Iterator[Problem]:
-    if figure.top is None:
-        return
-    if figure.kind != "lines" or figure.panels is not None:
-        yield Problem(("figures", number, "heads"), f"'{figure.heads}' is for lines without panels", "all, or numbers")
-    elif len(figure.conditions or study.conditions) < 2:
-        what = f"'{figure.heads}' needs two conditions: an effect is how far their lines are apart"
-        yield Problem(("figures", number, "heads"), what, "two conditions in the figure")
+def name_problems(names: Sequence[str], known: Sequence[str], at: tuple[str | int, ...]) -> Iterator[Problem]:
+    """Names in a list that nothing has, or that are listed twice. at: the key of the list."""
+    for place, name in enumerate(names):
+        if name not in known:
+            yield Problem((*at, place), f"there is no '{name}' in {at[-1]}", near(name, known))
+        elif name in names[:place]:
+            yield Problem((*at, place), f"'{name}' is listed twice", "each name once")
 
 
-def _of_parts(study: Study, figure: FigureSpec, number: int) -> Iterator[Problem]:
-    if figure.kind == "parts" and ("last" not in study.measure.queries or figure.queries not in (None, "last")):
-        yield Problem(("figures", number, "kind"), "parts are told of one query, the last token", "queries: last")
-
-
-def _of_measures(study: Study, figure: FigureSpec, number: int) -> Iterator[Problem]:
-    hidden = unmeasured(study, figure)
-    measures = [name for name in (*study.classes, OTHER, *MEASURES) if name not in hidden]
-    for measure in figure.measures:
-        if measure not in measures:
-            hint = f" ({hidden[measure]})" if measure in hidden else ""
-            what = f"there is no measure '{measure}'{hint}"
-            yield Problem(("figures", number, "measure"), what, near(measure, measures))
-        elif len(figure.measures) > 1 and measure in MEASURES:
-            what = f"{measure} can't be added to others"
-            yield Problem(("figures", number, "measure"), what, "classes can be summed")
-
-
-def unmeasured(study: Study, figure: FigureSpec) -> dict[str, str]:
-    """Measures that the study can't show, each with the reason."""
+def unmeasured(study: Study, queries: str | None) -> dict[str, str]:
+    """Measures that the study can't show for a query group (by default its first), each with the reason."""
+    group = queries or study.measure.queries[0]
     found = {} if study.measure.entropy else {ENTROPY: "measure: entropy is off"}
-    if not study.measure.patterns and (figure.queries or study.measure.queries[0]) != "last":
+    if not study.measure.patterns and group != "last":
         found |= dict.fromkeys(PATTERNS, "measure: patterns is off")
     if not (any(part.is_base for part in study.conditions) and any(part.inserts for part in study.conditions)):
         why = "it needs the base prompt and a condition that inserts something"
         found |= dict.fromkeys(OF_INSERTIONS, why)
-    elif (figure.queries or study.measure.queries[0]) != "last":
-        found |= dict.fromkeys((KEPT, MOVED), "it is told of one query: queries: last")
+    elif group != "last":
+        found |= dict.fromkeys((KEPT, MOVED), "it is defined for a single query: queries: last")
     return found
-
-
-def _of_panels(figure: FigureSpec, number: int, labels: Sequence[str]) -> Iterator[Problem]:
-    titles: list[tuple[str, int, int]] = []
-    for place, panel in enumerate(figure.panels or ()):
-        titles.append((panel.model, panel.layer, panel.head))
-        if titles[-1] in titles[:-1]:
-            yield Problem(("figures", number, "panels", place), "this panel is there twice", "each head once")
-        heads = [(each.model, each.layer, each.head) for each in panel.places]
-        if len(set(heads)) < len(heads):
-            yield Problem(("figures", number, "panels", place, "also"), "a head is there twice", "each head once")
-        for turn, each in enumerate(panel.places):
-            at: tuple[str | int, ...] = ("figures", number, "panels", place, *(("also", turn - 1) if turn else ()))
-            if each.model not in labels:
-                yield Problem((*at, "model"), f"there is no model '{each.model}'", near(each.model, labels))
-            for key in ("layer", "head"):
-                if getattr(each, key) < figure.number_from:
-                    yield Problem((*at, key), f"there is no {key} 0 when they are numbered from 1", "numbers from 1")
-            if each.model != panel.model and figure.form == "full":
-                yield Problem(at, "lines of two models have no whole sequence in common", "form: shared")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,6 @@ from attnscope.text.layout import Layouts
 
 _PATTERNS = {COLOUR: "a colour such as '#ff7f0e'", LINE: "text on one line"}
 BUNDLED = Path(str(files("attnscope.study") / "bundled"))
-
-
-def study_schema() -> dict[str, Any]:
-    """The JSON schema of a study file, what plugins add included; inside `built_in_only`, without it."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Study.model_json_schema()}
 
 
 def bundled_studies() -> dict[str, Path]:
@@ -64,7 +59,7 @@ def parse_study(text: str, where: str) -> Study:
     try:
         study = Study.model_validate(yaml.safe_load(text))
     except ValidationError as error:
-        raise _told(error, root, where) from None
+        raise _located(problem_of(error), root, where) from None
     for problem in problems(study):
         raise _located(problem, root, where)
     return study
@@ -72,7 +67,12 @@ def parse_study(text: str, where: str) -> Study:
 
 def refuse_unknown_segments(study: Study, layouts: Layouts, path: Path) -> None:
     """What can only be told once the prompts are read: segments that they have not."""
-    for problem in segment_problems(study, layouts):
+    refuse(segment_problems(study, layouts), path)
+
+
+def refuse(problems: Iterable[Problem], path: Path) -> None:
+    """Refuse a study file for the first of these problems, with the line and key it is at; nothing if there is none."""
+    for problem in problems:
         raise _located(problem, _composed(path.read_text(encoding="utf-8"), str(path)), str(path))
 
 
@@ -129,7 +129,8 @@ def _refuse_doubles(node: yaml.Node, where: str, above: tuple[int, ...] = ()) ->
             _refuse_doubles(value, where, above)
 
 
-def _told(error: ValidationError, root: yaml.Node, where: str) -> AttnscopeError:
+def problem_of(error: ValidationError) -> Problem:
+    """The one of pydantic's complaints that most likely says what was meant, in our own words."""
     every = error.errors(include_url=False)
     top = every[0]["loc"][:2]
     first = max((each for each in every if each["loc"][:2] == top), key=_nearness)
@@ -138,7 +139,7 @@ def _told(error: ValidationError, root: yaml.Node, where: str) -> AttnscopeError
     what, allowed = _words(first, context)
     if first["type"] == "missing":
         what = f"key '{location[-1]}' is missing"
-    return _located(Problem(tuple(location), what, allowed), root, where)
+    return Problem(tuple(location), what, allowed)
 
 
 def _nearness(error: Any) -> tuple[int, bool]:

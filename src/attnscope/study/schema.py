@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-import regex
-from pydantic import Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, SerializeAsAny, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from attnscope.spec import NamedSpec
@@ -117,9 +118,6 @@ def layer_at(depth: float, layers: int) -> int:
 Numbers = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 Layers = Literal["all"] | DepthsSpec | Numbers
 Heads = Literal["all"] | Numbers
-TOP = r"^top [1-9]\d{0,2} by effect$"
-Top = Annotated[str, Field(pattern=TOP)]
-"""Such as 'top 6 by effect'."""
 
 
 class MeasureSpec(Spec):
@@ -144,84 +142,36 @@ class MeasureSpec(Spec):
         return [data] if isinstance(data, str) else data
 
 
-class HeadSpec(Spec):
-    """A head of a model."""
+@dataclass(frozen=True)
+class Asked:
+    """Layers and heads of one model that a figure names by number or depth, numbered from 0."""
 
-    model: str = Field(description="The model's label.")
-    layer: int = Field(ge=0, description="From 0, or from 1 with number_from: 1.")
-    head: int = Field(ge=0, description="From 0, or from 1 with number_from: 1.")
-
-
-class PanelSpec(HeadSpec):
-    """One panel of a line chart: a head, and others drawn over its tokens."""
-
-    also: list[HeadSpec] = Field(
-        default_factory=list,
-        description="Other heads in the same panel; of another model, its tokens are matched by their characters.",
-    )
-
-    @property
-    def places(self) -> list[HeadSpec]:
-        """All its heads."""
-        return [self, *self.also]
+    layers: Sequence[Layers] = ()
+    heads: Sequence[int] = ()
 
 
 class FigureSpec(Spec):
-    """A figure: its kind, what it shows, what it calls things. By default it shows all that was measured."""
+    """A figure: its name and kind, what it shows, what it calls things. By default it shows all that was measured.
 
-    name: str = Field(description="Of its files.", pattern=r"^[\w-][\w.-]*$", max_length=80)
-    kind: str = Field(description="bars, lines, heatmap, strip, spread or parts.")
-    title: Line | None = Field(None, description="Above it.")
+    These are the keys that all kinds share. A study is read before any kind of figure is known (kinds belong to
+    `attnscope.figures`, which comes after), so the other keys are kept as written; `attnscope.figures.validation` turns
+    the figure into its kind's own options, a subclass of this, before anything runs.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str = Field(description="Name of its files.", pattern=r"^[\w-][\w.-]*$", max_length=80)
+    kind: str = Field(description="The kind of figure; each kind has options of its own, listed in docs/figures.md.")
+    title: Line | None = Field(None, description="Title above it.")
     y: Line | None = Field(None, description="Title of the vertical axis.")
     models: list[str] | None = Field(None, description="Labels of models.")
     conditions: list[str] | None = Field(None, description="Names of conditions.")
     queries: str | None = Field(None, description="A query group; by default the first.")
-    classes: list[str] | None = Field(None, description="Names of classes, from the bottom up.")
-    layers: Layers = Field("all", description="As in measure, among those measured.")
-    heads: Heads | Top = Field(
-        "all", description="Heads to take the mean over; of lines also `top 6 by effect`: a panel for each of these."
-    )
-    panels: list[PanelSpec] | None = Field(None, description="Of lines: one a head.")
-    form: Literal["shared", "full", "both"] = Field(
-        "both", description="Of lines: over tokens all conditions share, over the whole sequence, or both."
-    )
-    over: Literal["visible", "all"] = Field(
-        "visible", description="Of lines: mean over the queries that can see the key, or over all queries."
-    )
-    measure: str | list[str] | None = Field(
-        None,
-        description="Of heatmap and spread: a class, several of them summed, or one of sink, previous, next, "
-        "repeated, induction, local, uniform, entropy, kept, moved, taken.",
-    )
-    value: Literal["mass", "enrichment"] = Field(
-        "mass", description="Of a heatmap or spread of classes: their mass, or how many times that of a uniform gaze."
-    )
-    difference: list[str] | None = Field(
-        None, min_length=2, max_length=2, description="Of heatmap: two conditions or two models, second less first."
-    )
-    sort: Literal["depth", "effect"] = Field(
-        "depth", description="Of heatmap: heads by number, or those of each layer from the strongest down."
-    )
-    prompt: int | None = Field(None, ge=0, description="Of strip: which prompt; by default the first measured.")
-    number_from: Literal[0, 1] = Field(0, description="Layers and heads are numbered from 0, or from 1 as in papers.")
+    number_from: Literal[0, 1] = Field(0, description="Number layers and heads from 0, or from 1 as papers do.")
 
-    @field_validator("heads", mode="before")
-    @classmethod
-    def _chosen(cls, data: Any) -> Any:
-        if isinstance(data, str) and data != "all" and not regex.fullmatch(TOP, data):
-            what = "'{given}' is no choice of heads; write all, numbers, or 'top 6 by effect'"
-            raise PydanticCustomError("one_of", what, {"given": data})
-        return data
-
-    @property
-    def top(self) -> int | None:
-        """How many heads are wanted by their effect, if they are."""
-        return int(self.heads.split()[1]) if isinstance(self.heads, str) and self.heads != "all" else None
-
-    @property
-    def measures(self) -> list[str]:
-        """What a heatmap shows the sum of; empty if the study leaves it open."""
-        return [self.measure] if isinstance(self.measure, str) else list(dict.fromkeys(self.measure or ()))
+    def asked(self, model: str) -> Asked:
+        """The layers and heads of a model that must have been measured for this figure."""
+        return Asked()
 
 
 class Study(Spec):
@@ -237,7 +187,7 @@ class Study(Spec):
     )
     classes: dict[str, ClassSpec] = Field(default_factory=dict, description="Kinds of token; `other` is always there.")
     measure: MeasureSpec = Field(default_factory=lambda: MeasureSpec(), description="What is measured.")
-    figures: list[FigureSpec] = Field(default_factory=list, description="What is drawn.")
+    figures: list[SerializeAsAny[FigureSpec]] = Field(default_factory=list, description="What is drawn.")
 
     @property
     def rules(self) -> dict[str, str]:

@@ -55,7 +55,7 @@ class Scratch(NamedTuple):
 
 
 def weigh(inputs: Inputs, task: Task, scratch: Scratch) -> Tuple[Tensor, Tensor]:  # noqa: UP006
-    """A block's weights (J * G heads, rows, keys), not yet normalised, and each row's sum with its sink (heads, rows)."""
+    """A block's weights (heads, rows, keys), not yet normalised, and each row's sum with its sink (heads, rows)."""
     group, width = inputs.query.shape[2], inputs.query.shape[4]
     many, rows, keys = task.beyond - task.head, task.stop - task.start, task.last - task.first
     softcap = inputs.softcap
@@ -100,9 +100,9 @@ def products(inputs: Inputs, task: Task, many: int, tall: int) -> Tuple[int, int
 
 
 def write_output(inputs: Inputs, task: Task, scratch: Scratch, block: Tensor, totals: Tensor, output: Tensor) -> None:
-    """output (B, rows, Hkv, G, Dv): the block's rows are written."""
+    """Output (B, rows, Hkv, G, Dv): the block's rows are written."""
     value = inputs.value
-    assert value is not None
+    assert value is not None  # noqa: S101  (TorchScript needs it)
     group, depth = inputs.query.shape[2], value.shape[3]
     many, rows, keys = task.beyond - task.head, task.stop - task.start, task.last - task.first
     batch, tall, step = products(inputs, task, many, group * rows)
@@ -116,7 +116,7 @@ def write_output(inputs: Inputs, task: Task, scratch: Scratch, block: Tensor, to
 
 
 def add_received(inputs: Inputs, task: Task, scratch: Scratch, block: Tensor, totals: Tensor, received: Tensor) -> None:
-    """received (B, Hkv, G, m, Sk): what the block's keys receive is added."""
+    """Received (B, Hkv, G, m, Sk): what the block's keys receive is added."""
     share = inputs.weights[task.prompt, :, task.start : task.stop]  # (m, rows)
     heads, keys, groups = block.shape[0], block.shape[2], share.shape[0]
     part = scratch.received[: heads * groups * keys].view(heads, groups, keys)

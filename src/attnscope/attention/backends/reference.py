@@ -21,7 +21,11 @@ class Reference(Backend):
     def unsupported(self, call: AnyCall, view: View, ask: Ask) -> str | None:
         if isinstance(call, MatrixCall) and ask.edit is not None:
             return "the model does not show queries and keys, so its attention can't be edited"
-        return None if len(view.positions) == call.queries or isinstance(call, MatrixCall) else "only some rows are in view"
+        return (
+            None
+            if len(view.positions) == call.queries or isinstance(call, MatrixCall)
+            else "only some rows are in view"
+        )
 
     def attend(self, call: AnyCall, view: View, ask: Ask) -> Result:
         if isinstance(call, MatrixCall):

@@ -146,7 +146,7 @@ export async function compareView(main, context) {
       );
       fill(
         pair,
-        h("h2", {}, "Right less left"),
+        h("h2", {}, "Right minus left"),
         h("p", {}, found.facts.join(" ")),
         table(
           ["class", "left", "right", "difference", "q", "prompts"],

@@ -19,9 +19,9 @@ export function fill(element, ...children) {
   );
 }
 
-// **bold** is the only mark a reading uses within a line.
-export function sentence(line) {
-  return line.split("**").map((part, place) => (place % 2 ? h("strong", {}, part) : part));
+// A sentence of a reading: words, some of which stand out.
+export function sentence(item) {
+  return item.map(({ text, strong }) => (strong ? h("strong", {}, text) : text));
 }
 
 export function reading(sections, { open = true, title = "The reading" } = {}) {
@@ -34,7 +34,7 @@ export function reading(sections, { open = true, title = "The reading" } = {}) {
       h(
         "ul",
         {},
-        section.lines.map((line) => h("li", {}, sentence(line))),
+        section.items.map((item) => h("li", {}, sentence(item))),
       ),
     ]),
   );

@@ -134,11 +134,11 @@ export async function overviewView(main, context) {
   figure
     .show(facts.name, part, signal)
     .then((drawn) => {
-      const found = drawn.reading.find((section) => section.heading === "Observations")?.lines ?? [];
+      const found = drawn.reading.find((section) => section.heading === "Observations")?.items ?? [];
       const shown = found.length
         ? found
-        : (drawn.reading.find((section) => section.heading === "Numbers")?.lines ?? []);
-      fill(observations, ...shown.slice(0, KEY).map((line) => h("li", {}, sentence(line))));
+        : (drawn.reading.find((section) => section.heading === "Numbers")?.items ?? []);
+      fill(observations, ...shown.slice(0, KEY).map((item) => h("li", {}, sentence(item))));
       if (!shown.length) fill(observations, h("li", {}, "This figure has nothing to tell in a sentence."));
     })
     .catch((error) => {

@@ -1,1 +1,1 @@
-"""One module a kind of figure."""
+"""The built-in kinds of figure, one package each: options, statistics, chart, prose."""

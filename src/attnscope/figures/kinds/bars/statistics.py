@@ -1,0 +1,181 @@
+"""Run -> the mass of each class in each layer, and how each bar differs from the first of its group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from attnscope.analysis.effects import effects
+from attnscope.analysis.run import Run
+from attnscope.analysis.sides import Side, masses
+from attnscope.analysis.spread import mean_over_prompts
+from attnscope.figures import selection
+from attnscope.figures.kind import Column
+from attnscope.figures.kinds.bars.options import BarsOptions
+from attnscope.study.schema import DepthsSpec, layer_at
+
+COLUMNS = (
+    Column("group", pl.String, "which bars are grouped, such as 'Layer 16'; in order"),
+    Column("bar", pl.String, "the bar's name, such as a model's"),
+    Column("token_class", pl.String, "the part of the bar, from the bottom up"),
+    Column("mass", pl.Float64, "its height"),
+    Column("low", pl.Float64, "lower end of its interval", optional=True),
+    Column("high", pl.Float64, "upper end of its interval", optional=True),
+    Column("total_low", pl.Float64, "lower end of the whole bar's interval", optional=True),
+    Column("total_high", pl.Float64, "upper end of the whole bar's interval", optional=True),
+    Column("expected", pl.Float64, "its height under uniform attention", optional=True),
+    Column("against", pl.String, "the bar that this one is compared with", optional=True, gaps=True),
+    Column("difference", pl.Float64, "the whole bar minus that one, mean within prompts", optional=True, gaps=True),
+    Column("difference_low", pl.Float64, "lower end of its interval", optional=True, gaps=True),
+    Column("difference_high", pl.Float64, "upper end of its interval", optional=True, gaps=True),
+    Column("q", pl.Float64, "its false discovery rate among all differences in the figure", optional=True, gaps=True),
+    Column("floor", pl.Float64, "the difference that rounding alone could cause", optional=True, gaps=True),
+    Column("pairs", pl.Int64, "how many prompts both have", optional=True, gaps=True),
+    Column("n", pl.Int64, "how many prompts", optional=True),
+    Column("colour", pl.String, "of the part, such as '#b2182b'", optional=True),
+    Column("bar_colour", pl.String, "of the bar's name", optional=True),
+)
+KEYS = ("group", "bar", "token_class")
+
+
+def table(run: Run, options: BarsOptions) -> pl.DataFrame:
+    """Mass in each layer: mean over heads within a prompt, then over prompts."""
+    names = selection.classes(run, options)
+    parts = [_of_model(run, options, model) for model in options.models_of(run)]
+    places = [f"{column}_place" for column in ("layer", "model", "condition", "class")]
+    bars = (
+        pl.concat([part.bars for part in parts])
+        .sort(places)
+        .with_columns(colour=pl.col("token_class").replace_strict(selection.class_colours(run, names)))
+    )
+    against = _against_first(pl.concat([part.totals for part in parts]), bars, run.study.seed)
+    noise = pl.concat([part.noise for part in parts])
+    other = noise.rename({"bar": "against", "noise": "other"})
+    against = (
+        against.join(noise, on=["group", "bar"], how="left", maintain_order="left")
+        .join(other, on=["group", "against"], how="left", maintain_order="left")
+        .with_columns(floor=pl.col("noise") + pl.col("other"))
+    )
+    bars = bars.join(against, on=["group", "bar"], how="left", maintain_order="left")
+    return bars.select(column.name for column in COLUMNS)
+
+
+@dataclass(frozen=True)
+class _OfModel:
+    """The bars of one model, what each whole bar is in each prompt, and how far rounding moves it."""
+
+    bars: pl.DataFrame
+    totals: pl.DataFrame
+    noise: pl.DataFrame
+
+
+def _of_model(run: Run, options: BarsOptions, model: str) -> _OfModel:
+    labels, shown, names = options.models_of(run), options.conditions_of(run), selection.classes(run, options)
+    layers = selection.layers(run, options, model)
+    by_prompt = pl.concat([_over_heads(run, options, Side(run, model, name)) for name in shown])
+    total = by_prompt.group_by("condition", "layer", "prompt", maintain_order=True).agg(pl.col("mass").sum())
+    keys = ["condition", "layer"]
+    means = mean_over_prompts(by_prompt, [*keys, "token_class"], "mass")
+    expected = by_prompt.group_by([*keys, "token_class"]).agg(pl.col("expected").mean())
+    whole = mean_over_prompts(total, keys, "mass").select(*keys, total_low="low", total_high="high")
+    groups = {layer: _group(run, options, labels, layer, run.depth(model)) for layer in layers}
+    titles = {
+        "group": pl.col("layer").replace_strict(groups),
+        "bar": _bar(run, model, many_models=len(labels) > 1, many_conditions=len(shown) > 1),
+    }
+    bars = (
+        means.join(expected, on=[*keys, "token_class"])
+        .join(whole, on=keys)
+        .with_columns(
+            **titles,
+            bar_colour=pl.lit(selection.model_colour(run, model), dtype=pl.String),
+            layer_place=_place("layer", layers),
+            model_place=pl.lit(labels.index(model)),
+            condition_place=_place("condition", shown),
+            class_place=_place("token_class", names),
+            token_class=pl.col("token_class").replace_strict({n: selection.class_label(run, n) for n in names}),
+        )
+    )
+    noise = pl.col("layer").replace_strict(_noise(run, options, model), default=None)
+    return _OfModel(bars, total.select("prompt", "mass", **titles), total.select(**titles, noise=noise).unique())
+
+
+def _place(column: str, order: Sequence[Any]) -> pl.Expr:
+    """Where a column's value stands in an order."""
+    return pl.col(column).replace_strict({value: place for place, value in enumerate(order)})
+
+
+def _over_heads(run: Run, options: BarsOptions, side: Side) -> pl.DataFrame:
+    """condition, layer, token_class, prompt, mass, expected: mean over the heads shown."""
+    layers, names = selection.layers(run, options, side.model), selection.classes(run, options)
+    held = masses(run, side.model, side.condition)
+    group = run.study.measure.queries.index(selection.queries(run, options))
+    heads = [run.heads(side.model).index(head) for head in selection.heads(run, options, side.model)]
+    which = np.ix_(
+        [run.layers(side.model).index(layer) for layer in layers], heads, [run.classes.index(name) for name in names]
+    )
+    mass, expected = (
+        each[:, group].transpose(1, 2, 3, 0)[which].mean(1).transpose(2, 0, 1) for each in (held.mass, held.expected)
+    )
+    prompt, layer, name = np.indices(mass.shape).reshape(3, -1)
+    return pl.DataFrame(
+        {
+            "condition": [side.condition] * mass.size,
+            "layer": np.asarray(layers, dtype=np.int64)[layer],
+            "token_class": pl.Series(names, dtype=pl.String).gather(name),
+            "prompt": held.prompts[prompt],
+            "mass": mass.ravel(),
+            "expected": expected.ravel(),
+        }
+    )
+
+
+def _noise(run: Run, options: BarsOptions, model: str) -> dict[int, float | None]:
+    """By layer: how far rounding moves a bar at most, mean over its heads."""
+    noise = run.noise(model, selection.queries(run, options))
+    layers, heads = run.layers(model), [run.heads(model).index(head) for head in selection.heads(run, options, model)]
+    return {layer: None if noise is None else float(noise[place, heads].mean()) for place, layer in enumerate(layers)}
+
+
+def _against_first(totals: pl.DataFrame, bars: pl.DataFrame, seed: int) -> pl.DataFrame:
+    """Each bar minus the first of its group, prompt by prompt, with its interval and q."""
+    order = bars.select("group", "bar").unique(maintain_order=True)
+    first = order.unique("group", keep="first", maintain_order=True).rename({"bar": "against"})
+    base = totals.join(first, left_on=["group", "bar"], right_on=["group", "against"])
+    others = order.join(first, on="group", maintain_order="left").filter(pl.col("bar") != pl.col("against"))
+    wide = (
+        totals.join(base.select("group", "prompt", base="mass"), on=["group", "prompt"])
+        .sort("prompt")
+        .with_columns(difference=pl.col("mass") - pl.col("base"))
+        .pivot(on="prompt", index=["group", "bar"], values="difference")
+    )
+    paired = others.join(wide, on=["group", "bar"], how="left", maintain_order="left")
+    numbers = paired.drop("group", "bar", "against").cast(pl.Float64).to_numpy()
+    paired_effects = effects(numbers.T if len(paired) else np.zeros((1, 0)), seed=seed)
+    ends = pl.col("difference", "difference_low", "difference_high", "q")
+    return others.with_columns(
+        pairs=pl.Series(paired_effects.n),
+        difference=pl.Series(paired_effects.mean),
+        difference_low=pl.Series(paired_effects.low),
+        difference_high=pl.Series(paired_effects.high),
+        q=pl.Series(paired_effects.q),
+    ).with_columns(ends.fill_nan(None))
+
+
+def _group(run: Run, options: BarsOptions, models: Sequence[str], layer: int, depth: int) -> str:
+    """Layers by number; by relative depth where the models differ in their number of layers."""
+    if isinstance(options.layers, DepthsSpec) and len({run.depth(model) for model in models}) > 1:
+        return next(f"Depth {each:.4g}" for each in options.layers.depths if layer_at(each, depth) == layer)
+    return f"Layer {layer + options.number_from}"
+
+
+def _bar(run: Run, model: str, *, many_models: bool, many_conditions: bool) -> pl.Expr:
+    labels = {name: selection.condition_label(run, name) for name in run.conditions}
+    condition = pl.col("condition").replace_strict(labels)
+    if not many_conditions:
+        return pl.lit(model)
+    return pl.lit(f"{model}, ") + condition if many_models else condition

@@ -1,0 +1,69 @@
+"""Table -> a point with its interval for each class and quantity; those that are not significant are pale."""
+
+from __future__ import annotations
+
+import altair as alt
+import polars as pl
+
+from attnscope.analysis.effects import FALSE_DISCOVERIES
+from attnscope.analysis.sides import CHANGE, DILUTION, REDISTRIBUTION
+from attnscope.figures import selection
+from attnscope.figures.compose import Description, joined
+from attnscope.figures.kind import Look
+
+UNSURE = f"datum.q !== null && (datum.q >= {FALSE_DISCOVERIES} || abs(datum.value) <= datum.floor)"
+COLOURS = {CHANGE: "#222222", DILUTION: "#4393c3", REDISTRIBUTION: "#d6604d"}
+SHAPES = {CHANGE: "diamond", DILUTION: "circle", REDISTRIBUTION: "square"}
+
+
+def draw(table: pl.DataFrame, look: Look) -> Description:
+    quantities = list(dict.fromkeys(table["quantity"]))
+    colours = alt.Scale(domain=quantities, range=[COLOURS.get(each, "#777777") for each in quantities])
+    shapes = alt.Scale(domain=quantities, range=[SHAPES.get(each, "cross") for each in quantities])
+    key = alt.Legend(title=None, orient="top")
+    colour = alt.Color("quantity:N", sort=quantities, scale=colours, legend=key)
+    shape = alt.Shape("quantity:N", sort=quantities, scale=shapes)
+    scale = _scale(table)
+    charts = [
+        _panel(title, table.filter(pl.col("panel") == title), look.y, (colour, shape, scale))
+        for title in dict.fromkeys(table["panel"])
+    ]
+    shared = alt.Resolve(scale=alt.ScaleResolveMap(color="shared", shape="shared"))
+    beside = 3 if look.room is None else max(1, min(3, look.room // 330))
+    title = selection.title_of(look, legend(table, look), 45 + 45 * min(3, len(charts)))
+    return joined("concat", charts, columns=beside, resolve=shared, title=title)
+
+
+def _scale(table: pl.DataFrame) -> alt.Scale:
+    """One for all panels, with zero and every interval in it."""
+    lows = [float(table[name].fill_null(0).min()) for name in ("low", "value")]  # type: ignore[arg-type]
+    highs = [float(table[name].fill_null(0).max()) for name in ("high", "value")]  # type: ignore[arg-type]
+    return alt.Scale(domain=[min(0, *lows), max(0, *highs)], nice=True)
+
+
+def _panel(title: str, panel: pl.DataFrame, x: str, encodings: tuple[alt.Color, alt.Shape, alt.Scale]) -> Description:
+    colour, shape, scale = encodings
+    base = alt.Chart(panel).encode(
+        y=alt.Y("token_class:N", sort=list(dict.fromkeys(panel["token_class"])), title=None),
+        yOffset=alt.YOffset("quantity:N", sort=list(dict.fromkeys(panel["quantity"]))),
+    )
+    opacity = alt.condition(UNSURE, alt.value(0.3), alt.value(1))
+    tooltip = [
+        "token_class",
+        "quantity",
+        alt.Tooltip("value", format=".4f"),
+        alt.Tooltip("q", format=".2g"),
+        "up",
+        "down",
+    ]
+    zero = alt.Chart(pl.DataFrame({"zero": [0.0]})).mark_rule(color="#999999").encode(x=alt.X("zero:Q", title=x))
+    points = base.mark_point(filled=True, size=60).encode(
+        x=alt.X("value:Q", title=x, scale=scale), color=colour, shape=shape, opacity=opacity, tooltip=tooltip
+    )
+    rules = base.mark_rule(strokeWidth=1.6).encode(x="low:Q", x2="high:Q", color=colour, opacity=opacity)
+    return joined("layer", (zero, rules, points), width=230, height=alt.Step(13), title=title)
+
+
+def legend(table: pl.DataFrame, look: Look) -> str:
+    unsure = (table["q"] >= FALSE_DISCOVERIES) | (table["value"].abs() <= table["floor"])
+    return f" Pale: not significant (q >= {FALSE_DISCOVERIES})." if unsure.fill_null(False).any() else ""

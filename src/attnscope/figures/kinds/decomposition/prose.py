@@ -1,0 +1,93 @@
+"""Table -> what the points show: each quantity with its interval, and whether redistribution adds to dilution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from attnscope.analysis.effects import FALSE_DISCOVERIES
+from attnscope.analysis.run import Run
+from attnscope.analysis.sides import DILUTION, REDISTRIBUTION, SPLIT
+from attnscope.analysis.spread import extent
+from attnscope.figures import selection, sentences
+from attnscope.figures.kind import Look
+from attnscope.figures.kinds.decomposition.options import DecompositionOptions
+from attnscope.figures.prose import Document, Strong, Text, document
+
+Row = dict[str, Any]
+
+
+def look(run: Run, options: DecompositionOptions, table: pl.DataFrame) -> Look:
+    tested = table["low"].is_not_null().any()
+    interval = "bar: 95 % interval (bootstrap)" if tested else "too few prompts for intervals"
+    return Look(
+        title=options.title or "Diluted or redistributed",
+        y=options.y or "change in attention",
+        caption=f"Attention from {selection.group_words(SPLIT)}; mean over all heads and n = "
+        f"{sentences.range_of(*extent(table['n']), 'prompt')}, paired by prompt; {interval}. "
+        "Change is dilution plus redistribution; dilution relative to the base prompt is not tested.",
+    )
+
+
+def write(table: pl.DataFrame, look: Look) -> Document:
+    numbers: list[Text] = []
+    observed: list[str | None] = []
+    titles = list(dict.fromkeys(table["panel"]))
+    for title in titles:
+        panel = table.filter(pl.col("panel") == title)
+        for name in dict.fromkeys(panel["token_class"]):
+            rows = {row["quantity"]: row for row in panel.filter(pl.col("token_class") == name).iter_rows(named=True)}
+            values = [f"{quantity} {_value(row)}" for quantity, row in rows.items()]
+            numbers.append((Strong(f"{title}, {name}"), f": {'; '.join(values)}."))
+            observed.append(_direction(title, name, rows))
+            observed.append(_heads(title, name, rows.get(REDISTRIBUTION)))
+    quantities = list(dict.fromkeys(table["quantity"]))
+    return document(
+        look.title,
+        {
+            "Overview": [
+                f"Points in {sentences.counted(len(titles), 'panel')} ({sentences.listed(titles)}): the "
+                f"{sentences.listed(quantities)} of each class.",
+                look.caption,
+            ],
+            "Axes": [f"Horizontal: {look.y or 'change'}, all panels on one scale. Vertical: the classes."],
+            "Numbers": numbers,
+            "Observations": observed,
+        },
+    )
+
+
+def _value(row: Row) -> str:
+    words = sentences.with_interval(row["value"], row["low"], row["high"])
+    if row["q"] is None:
+        return words
+    return f"{words}, {sentences.rate(row['q'])}{'' if row['q'] < FALSE_DISCOVERIES else ', not significant'}"
+
+
+def _direction(title: str, name: str, rows: dict[str, Row]) -> str | None:
+    """Whether redistribution has the sign of dilution, if it is significant."""
+    moved = rows.get(REDISTRIBUTION)
+    if moved is None or moved["q"] is None or DILUTION not in rows:
+        return None
+    if moved["q"] >= FALSE_DISCOVERIES:
+        return f"{title}: on {name}, redistribution is not significant."
+    if abs(moved["value"]) <= (moved["floor"] or 0):
+        return f"{title}: on {name}, redistribution is within rounding error."
+    dilution = rows[DILUTION]["value"]
+    if dilution == 0:
+        return f"{title}: on {name}, redistribution is {sentences.number(moved['value'])} and there is no dilution."
+    how = "adds to" if dilution * moved["value"] > 0 else "counteracts"
+    return (
+        f"{title}: on {name}, redistribution ({sentences.number(moved['value'])}) {how} dilution "
+        f"({sentences.number(dilution)})."
+    )
+
+
+def _heads(title: str, name: str, row: Row | None) -> str | None:
+    if row is None or row["heads"] is None or row["q"] is None:
+        return None
+    return (
+        f"{title}: attention moves significantly (q < {FALSE_DISCOVERIES}) to {name} in {row['up']} of {row['heads']} "
+        f"heads and away from it in {row['down']}."
+    )

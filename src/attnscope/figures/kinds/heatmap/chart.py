@@ -1,0 +1,77 @@
+"""Table -> a map per panel, all on one colour scale; changes that are not significant are gray."""
+
+from __future__ import annotations
+
+import altair as alt
+import polars as pl
+
+from attnscope.analysis.effects import FALSE_DISCOVERIES
+from attnscope.figures import selection, sentences
+from attnscope.figures.compose import Description, joined
+from attnscope.figures.kind import Look
+
+WIDEST = 60  # layers side by side
+STEP = 15  # a cell's side
+NARROW, LEGEND = 560, 150  # pixels: a screen with no room beside the map; what is beside it otherwise
+LARGEST, MARGIN = 30, 55  # a cell's side on a screen; what a panel needs besides its cells
+DARK = 0.6  # of the scale: black text can't be seen on it
+GRAY = "#bdbdbd"
+INK, PAPER = "#000000", "#ffffff"  # on a cell, whatever the page's own colours are
+UNSURE = f"(datum.q !== null && (datum.q >= {FALSE_DISCOVERIES} || abs(datum.value) <= datum.floor))"
+DASHED = 0.1  # of the scale: cells this far below zero get a dash, as in gray both ends are dark
+
+
+def draw(table: pl.DataFrame, look: Look) -> Description:
+    signed = bool((table["value"] < 0).any())
+    reach = float(table["value"].abs().max() or 0) or 1.0  # type: ignore[arg-type]
+    scale = (
+        alt.Scale(scheme="purpleorange", domain=[-reach, reach])
+        if signed
+        else alt.Scale(scheme="viridis", domain=[0, reach])
+    )
+    sorted_heads = table["row"].is_not_null().any()
+    step, beside = _sizes(look.room, max(1, table["layer"].n_unique()), table["panel"].n_unique())
+    key = alt.Legend() if look.room is None or look.room > NARROW else alt.Legend(orient="bottom")
+    colour = alt.Color("value:Q", scale=scale, title=sentences.wrapped(look.y, 18), legend=key)
+    tooltip = [
+        alt.Tooltip("layer:O"),
+        alt.Tooltip("head:O"),
+        alt.Tooltip("value:Q", format=".4f"),
+        alt.Tooltip("q:Q", format=".2g"),
+        alt.Tooltip("n:Q"),
+    ]
+    charts = []
+    for title in dict.fromkeys(table["panel"]):
+        base = alt.Chart().encode(
+            x=alt.X("layer:O", title="layer", axis=alt.Axis(labelAngle=0, labelOverlap="greedy")),
+            y=alt.Y("row:O", title="strongest first") if sorted_heads else alt.Y("head:O", title="head"),
+        )
+        layers = [
+            base.mark_rect().encode(colour, tooltip),
+            base.transform_filter(UNSURE).mark_rect(color=GRAY).encode(tooltip=tooltip),
+        ]
+        if signed:
+            below = base.transform_filter(f"datum.value < {-DASHED * reach} && !{UNSURE}")
+            ink = alt.ColorValue(INK, condition={"test": f"datum.value < {-DARK * reach}", "value": PAPER})
+            layers.append(below.mark_text(fontSize=9, text="–").encode(ink))
+        cells = table.filter(pl.col("panel") == title)
+        charts.append(joined("layer", layers, cells, width=alt.Step(step), height=alt.Step(step), title=title))
+    return joined("concat", charts, columns=beside, title=selection.title_of(look, legend(table, look), 80))
+
+
+def _sizes(room: int | None, layers: int, panels: int) -> tuple[int, int]:
+    """A cell's side, and how many panels are side by side."""
+    if room is None:
+        return STEP, max(1, WIDEST // layers)
+    free = room - (LEGEND if room > NARROW else 0)
+    beside = max(1, min(panels, free // (layers * STEP + MARGIN)))
+    return max(6, min(LARGEST, (free // beside - MARGIN) // layers)), beside
+
+
+def legend(table: pl.DataFrame, look: Look) -> str:
+    words = " The heads of each layer are sorted by size." if table["row"].is_not_null().any() else ""
+    words += " A dash: below zero by more than a tenth of the scale." if (table["value"] < 0).any() else ""
+    if table["q"].is_not_null().any():
+        rounding = " or within rounding error" if table["floor"].is_not_null().any() else ""
+        words += f" Gray: not significant (q >= {FALSE_DISCOVERIES}){rounding}."
+    return words

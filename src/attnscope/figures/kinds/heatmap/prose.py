@@ -1,0 +1,137 @@
+"""Table -> what the map shows: its highest and lowest heads, how many change, and which layers stand out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import polars as pl
+
+from attnscope.analysis.effects import FALSE_DISCOVERIES, FEWEST
+from attnscope.analysis.matching import BY_NUMBER, matched
+from attnscope.analysis.measures import WORDS
+from attnscope.analysis.run import Run
+from attnscope.analysis.spread import extent
+from attnscope.figures import selection, sentences
+from attnscope.figures.kind import Look
+from attnscope.figures.kinds.heatmap.options import HeatmapOptions
+from attnscope.figures.kinds.heatmap.statistics import panels, shown_measures
+from attnscope.figures.prose import Document, Strong, Text, document
+
+
+def look(run: Run, options: HeatmapOptions, table: pl.DataFrame) -> Look:
+    measures = shown_measures(run, options)
+    names = sentences.listed([selection.class_label(run, each) for each in measures])
+    words = WORDS.get(measures[0], f"attention on {names}")
+    if options.value == "enrichment" and measures[0] in run.classes:
+        words += ", relative to uniform attention"
+    return Look(
+        title=options.title or f"All heads: {'change in ' if options.difference else ''}{words}",
+        y=options.y or (f"change in {words}" if options.difference else words),
+        caption=_caption(run, options, table, measures),
+        number_from=options.number_from,
+    )
+
+
+def _caption(run: Run, options: HeatmapOptions, table: pl.DataFrame, measures: list[str]) -> str:
+    whose = selection.group_words(selection.queries(run, options))
+    what = f"{'Change in attention' if options.difference else 'Attention'} from {whose}"
+    prompts = sentences.range_of(*extent(table["n"]), "prompt")
+    how = f"paired by prompt{_matching(run, options)}" if options.difference else "one number per head"
+    is_empty = set(measures) <= set(run.classes) and not (table["value"] != 0).any()
+    return (
+        f"{what}, mean over n = {prompts}, {how}{_untested(options, table)}."
+        + (" It is 0 everywhere: no token belongs to this class." if is_empty else "")
+        + (" Layers and heads are numbered from 1." if options.number_from else "")
+    )
+
+
+def _matching(run: Run, options: HeatmapOptions) -> str:
+    """How the heads of two models are paired."""
+    pairs = [
+        (panel.base, panel.side)
+        for panel in panels(run, options)
+        if panel.base is not None and panel.base.model != panel.side.model
+    ]
+    methods = dict.fromkeys(matched(*pair).method for pair in pairs)
+    how = "".join(f", {method}" for method in methods)
+    if methods and BY_NUMBER not in methods:
+        how += f"; layers and heads are {pairs[0][0].model}'s"
+    return how
+
+
+def _untested(options: HeatmapOptions, table: pl.DataFrame) -> str:
+    if not options.difference or not table["q"].is_null().any():
+        return ""
+    if extent(table["n"])[0] < FEWEST:
+        return "; too few prompts for a test"
+    return "; not tested, because one side has none of it by construction"
+
+
+def write(table: pl.DataFrame, look: Look) -> Document:
+    numbers: list[Text] = []
+    observed: list[str | None] = []
+    for title in dict.fromkeys(table["panel"]):
+        cells = table.filter(pl.col("panel") == title)
+        ordered = cells.sort("value", descending=True, maintain_order=True)
+        for word, some in (("highest", ordered.head(5)), ("lowest", ordered.reverse().head(3))):
+            heads = sentences.listed([_head(row) for row in some.iter_rows(named=True)])
+            numbers.append((Strong(title), f": {word} {heads}."))
+        observed += [f"{title}: {sentence}" for sentence in _counts(cells)]
+        by_layer = cells.group_by("layer", maintain_order=True).agg(pl.col("value").mean())
+        values = {f"layer {row['layer']}": row["value"] for row in by_layer.iter_rows(named=True)}
+        for most in (True, False):
+            observed.append(sentences.within(title, sentences.extreme(values, "mean of a layer", most=most)))
+    down = "the layer's heads, the largest in size first" if table["row"].is_not_null().all() else _range("head", table)
+    return document(
+        look.title,
+        {
+            "Overview": [
+                f"A map of layers across and heads down, coloured by {look.y or 'value'}.",
+                look.caption,
+            ],
+            "Axes": [
+                f"Across: {_range('layer', table)}. Down: {down}.",
+                "All panels share one scale." if table["panel"].n_unique() > 1 else None,
+            ],
+            "Numbers": numbers,
+            "Observations": observed,
+        },
+    )
+
+
+def _counts(cells: pl.DataFrame) -> Iterator[str]:
+    """The mean, and how many heads change or are above zero."""
+    mean = sentences.number(float(cells["value"].mean()))  # type: ignore[arg-type]
+    yield f"the mean over {len(cells)} heads is {mean}."
+    if cells["q"].is_not_null().any():
+        above_floor = pl.col("value").abs() > pl.col("floor").fill_null(0)
+        significant = cells.filter(pl.col("q") < FALSE_DISCOVERIES, above_floor)
+        up, down = int((significant["value"] > 0).sum()), int((significant["value"] < 0).sum())
+        yield (
+            f"{len(significant)} of {len(cells)} heads change significantly (q < {FALSE_DISCOVERIES}), {up} of them up "
+            f"and {down} down."
+        )
+        hidden = len(cells.filter(pl.col("q") < FALSE_DISCOVERIES, ~above_floor))
+        if hidden:
+            more = f"{hidden} more {'has' if hidden == 1 else 'have'}"
+            yield f"{more} such a q, but rounding could cause the change, so they are not counted."
+    elif (cells["value"] < 0).any():
+        yield f"{int((cells['value'] > 0).sum())} of {len(cells)} heads are above zero."
+
+
+def _head(row: dict[str, Any]) -> str:
+    """A head and its number; of a change, whether it is significant."""
+    words = f"layer {row['layer']} head {row['head']} {sentences.number(row['value'])}"
+    if row["q"] is None:
+        return words
+    if row["q"] >= FALSE_DISCOVERIES:
+        return f"{words} (not significant, q = {row['q']:.2g})"
+    return words if abs(row["value"]) > (row["floor"] or 0) else f"{words} (within rounding error)"
+
+
+def _range(what: str, table: pl.DataFrame) -> str:
+    numbers = sorted(set(table[what]))
+    if len(numbers) == numbers[-1] - numbers[0] + 1:
+        return f"{what} {numbers[0]} to {numbers[-1]}"
+    return f"{what}s {sentences.listed([str(each) for each in numbers])}"

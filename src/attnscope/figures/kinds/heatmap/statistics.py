@@ -1,0 +1,206 @@
+"""Run -> one number per layer and head: a measure, or its change between two sides, tested head by head."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from attnscope.analysis.comparisons import Comparison, family
+from attnscope.analysis.comparisons import Kind as ComparisonKind
+from attnscope.analysis.effects import Effects, effects
+from attnscope.analysis.matching import Matching, matched
+from attnscope.analysis.measures import Measured, measured
+from attnscope.analysis.run import Run
+from attnscope.analysis.sides import ENRICHMENT, EVERY, MASS, Side, quantities
+from attnscope.analysis.spread import mean_of_seen
+from attnscope.errors import AttnscopeError
+from attnscope.figures import selection, sentences
+from attnscope.figures.kind import Column
+from attnscope.figures.kinds.heatmap.options import HeatmapOptions
+from attnscope.measures.names import OF_INSERTIONS
+
+COLUMNS = (
+    Column("panel", pl.String, "the panel's title; in order"),
+    Column("layer", pl.Int64, "across"),
+    Column("head", pl.Int64, "down"),
+    Column("value", pl.Float64, "the cell's colour"),
+    Column("low", pl.Float64, "of a change: lower end of its interval", optional=True, gaps=True),
+    Column("high", pl.Float64, "of a change: upper end of its interval", optional=True, gaps=True),
+    Column(
+        "q",
+        pl.Float64,
+        "of a change: its false discovery rate among the panel's heads, of a class among those of all classes",
+        optional=True,
+        gaps=True,
+    ),
+    Column("floor", pl.Float64, "of a change: what rounding alone could cause", optional=True, gaps=True),
+    Column("n", pl.Int64, "how many prompts", optional=True),
+    Column("row", pl.Int64, "the cell's row, if heads are sorted: 1 is the layer's strongest", optional=True),
+)
+KEYS = ("panel", "layer", "head")
+NUMBERS = ("layer", "head", "value", "low", "high", "q", "floor", "n")
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One map: a side, or the change from another side to it."""
+
+    title: str
+    side: Side
+    base: Side | None = None
+    """What is subtracted, if a difference is shown."""
+
+
+def table(run: Run, options: HeatmapOptions) -> pl.DataFrame:
+    cells = pl.concat([_cells(run, options, panel) for panel in panels(run, options)])
+    if not len(cells):
+        raise AttnscopeError(
+            f"no prompt can show {sentences.listed(shown_measures(run, options))}",
+            where=f"figure {options.name}: measure",
+            allowed="measures that some prompt has, and classes that some token belongs to",
+            todo="choose another",
+        )
+    first = options.number_from
+    cells = cells.with_columns(pl.col("layer") + first, pl.col("head") + first, row=pl.lit(None, dtype=pl.Int64))
+    if options.sort == "effect":
+        strongest = pl.col("value").abs().rank("ordinal", descending=True).over("panel", "layer")
+        cells = cells.with_columns(row=strongest.cast(pl.Int64))
+    return cells.select(column.name for column in COLUMNS)
+
+
+def shown_measures(run: Run, options: HeatmapOptions) -> list[str]:
+    return options.measures or selection.named_classes(run)[:1]
+
+
+def panels(run: Run, options: HeatmapOptions) -> list[Panel]:
+    labels, names = options.models_of(run), options.conditions_of(run)
+    if options.difference is None:
+        sides = [Side(run, model, name) for model in labels for name in names]
+        if shown_measures(run, options)[0] in OF_INSERTIONS:  # the base prompt has nothing to show
+            sides = [side for side in sides if side.inserts] or sides
+        return [Panel(selection.title(run, options, side.model, side.condition), side) for side in sides]
+    one, two = options.difference
+    if one in run.conditions:
+        title = f"{selection.condition_label(run, two)} minus {selection.condition_label(run, one)}"
+        titles = {model: f"{model}: {title}" if len(labels) > 1 else title for model in labels}
+        return [Panel(titles[model], Side(run, model, two), Side(run, model, one)) for model in labels]
+    ends = {name: f", {selection.condition_label(run, name)}" if len(names) > 1 else "" for name in names}
+    return [Panel(f"{two} minus {one}{ends[name]}", Side(run, two, name), Side(run, one, name)) for name in names]
+
+
+def _cells(run: Run, options: HeatmapOptions, panel: Panel) -> pl.DataFrame:
+    if panel.base is None:
+        cells, model = _means(options, panel.side), panel.side.model
+    else:
+        compared = _compared(run, options, panel.side, panel.base)
+        cells = _differences(run, options, panel.title, panel.side, panel.base) if compared is None else compared
+        model = panel.base.model
+    return cells.filter(
+        pl.col("layer").is_in(selection.layers(run, options, model)),
+        pl.col("head").is_in(selection.heads(run, options, model)),
+        pl.col("value").is_not_null(),
+    ).with_columns(panel=pl.lit(panel.title))
+
+
+def _means(options: HeatmapOptions, side: Side) -> pl.DataFrame:
+    numbers = _measured(options, side)
+    layers, heads = (each.ravel() for each in np.meshgrid(*_axes(side), indexing="ij"))
+    flat = numbers.values.reshape(len(numbers.values), -1)
+    cells = pl.DataFrame(
+        {"layer": layers, "head": heads, "value": mean_of_seen(flat, 0), "n": (~np.isnan(flat)).sum(0)},
+        schema_overrides={"n": pl.Int64},
+    )
+    untested = {name: pl.lit(None, dtype=pl.Float64) for name in ("low", "high", "q", "floor")}
+    return cells.with_columns(pl.col("value").fill_nan(None), **untested).select(NUMBERS)
+
+
+def _compared(run: Run, options: HeatmapOptions, side: Side, base: Side) -> pl.DataFrame | None:
+    """The rows of the comparison of two sides, where what is shown is one of its quantities; None for others."""
+    queries, names = selection.queries(run, options), shown_measures(run, options)
+    quantity = names[0]
+    if len(names) == 1 and names[0] in run.classes:
+        quantity = ENRICHMENT if options.value == "enrichment" else MASS
+    if len(names) > 1 or (queries, quantity) not in quantities(run):
+        return None
+    kind: ComparisonKind = "condition" if side.model == base.model else "model"
+    tested = family(Comparison(kind, base, side), queries, quantity)
+    if tested is None:
+        return None
+    heads = tested[0].filter(pl.col("token_class").is_in([names[0], EVERY]), pl.col("n") > 0)
+    return heads.rename({"difference": "value"}).select(NUMBERS) if len(heads) else None
+
+
+def _differences(run: Run, options: HeatmapOptions, title: str, side: Side, base: Side) -> pl.DataFrame:
+    """Of a score, or of the sum of several classes."""
+    after, before, matching = _measured(options, side), _measured(options, base), matched(base, side)
+    change = _change(after, before, matching)
+    if not len(change):
+        raise AttnscopeError(
+            "there is no prompt to show", where=title, allowed="prompts that both sides have", todo="choose others"
+        )
+    effect = _among_classes(change, options, side, base, matching)
+    layers, heads = (np.asarray(each)[place] for each, place in zip(_axes(base), matching.one, strict=True))
+    untested = _one_way(options, side, base, after, before)
+    cells = pl.DataFrame(
+        {
+            "layer": layers,
+            "head": heads,
+            "value": effect.mean,
+            "low": effect.low,
+            "high": effect.high,
+            "q": np.full(len(layers), np.nan) if untested else effect.q,
+            "floor": _floor(side, after, matching.two, options) + _floor(base, before, matching.one, options),
+            "n": effect.n,
+        }
+    )
+    return cells.with_columns(pl.col("value", "low", "high", "q", "floor").fill_nan(None)).select(NUMBERS)
+
+
+def _one_way(options: HeatmapOptions, side: Side, base: Side, after: Measured, before: Measured) -> bool:
+    """Whether a change is certain: of what only an insertion has, or of what one side has none of."""
+    names = shown_measures(side.run, options)
+    if names[0] in OF_INSERTIONS:
+        return side.inserts != base.inserts
+    return set(names) <= set(side.run.classes) and (not after.values.any() or not before.values.any())
+
+
+def _change(after: Measured, before: Measured, matching: Matching) -> NDArray[np.float64]:
+    """(prompts that both have, pairs of heads)."""
+    _, mine, theirs = np.intersect1d(after.prompts, before.prompts, return_indices=True)
+    change: NDArray[np.float64] = after.values[mine][:, *matching.two] - before.values[theirs][:, *matching.one]
+    return change
+
+
+def _among_classes(
+    change: NDArray[np.float64], options: HeatmapOptions, side: Side, base: Side, matching: Matching
+) -> Effects:
+    """A map's changes (prompts, heads), tested together with those of the other classes."""
+    run, pairs, names = side.run, change.shape[1], shown_measures(side.run, options)
+    tested = [change]
+    for other in run.classes if set(names) <= set(run.classes) else ():
+        if [other] != names:
+            alone = options.model_copy(update={"measure": other})
+            after, before = _measured(alone, side), _measured(alone, base)
+            if after.values.any() and before.values.any():  # what one side has none of is not tested
+                tested.append(_change(after, before, matching))
+    whole = effects(np.concatenate(tested, 1), seed=run.study.seed)
+    return Effects(**{name: values[:pairs] for name, values in vars(whole).items()})
+
+
+def _measured(options: HeatmapOptions, side: Side) -> Measured:
+    names, queries = shown_measures(side.run, options), selection.queries(side.run, options)
+    where = f"figure {options.name}: measure"
+    return measured(side, queries, names, enrichment=options.value == "enrichment", where=where)
+
+
+def _axes(side: Side) -> tuple[list[int], list[int]]:
+    return side.run.layers(side.model), side.run.heads(side.model)
+
+
+def _floor(side: Side, numbers: Measured, places: tuple[Any, Any], options: HeatmapOptions) -> Any:
+    noise = side.run.noise(side.model, selection.queries(side.run, options))
+    return np.nan if noise is None or numbers.per_mass is None else (noise * numbers.per_mass)[places]

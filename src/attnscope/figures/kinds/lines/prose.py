@@ -1,0 +1,177 @@
+"""Table -> what the lines show: their peaks, where they part, and how the head ranks among all heads."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import polars as pl
+
+from attnscope.analysis.effects import FALSE_DISCOVERIES
+from attnscope.analysis.run import Run
+from attnscope.analysis.spread import INTERVAL, extent
+from attnscope.figures import selection, sentences
+from attnscope.figures.kind import Look
+from attnscope.figures.kinds.lines.chart import X_TITLES
+from attnscope.figures.kinds.lines.options import LinesOptions
+from attnscope.figures.kinds.lines.statistics import panels
+from attnscope.figures.prose import Document, Strong, Text, document
+
+OVER = {"visible": "\nmean over the queries\nthat see the token", "all": "\nmean over all queries"}
+
+
+def look(run: Run, options: LinesOptions, table: pl.DataFrame) -> Look:
+    group = selection.queries(run, options)
+    return Look(
+        title=options.title or "Attention received along the prompt",
+        y=f"{options.y or 'average attention weight'}{OVER[options.over] if group != 'last' else ''}",
+        caption=_caption(run, options, table, group),
+        number_from=options.number_from,
+    )
+
+
+def _caption(run: Run, options: LinesOptions, table: pl.DataFrame, group: str) -> str:
+    over = "the queries that can see the token" if options.over == "visible" else "all queries"
+    whose = selection.group_words(group) + ("" if group == "last" else f", mean over {over}")
+    _, most = extent(table["n"])
+    many = f"up to {sentences.counted(most, 'prompt')}, matched by token position, as far as half of them reach"
+    cut = ", drawn from 0 up" if (table["low"].fill_null(0) < 0).any() else ""
+    chosen = (
+        f"The {sentences.counted(options.top, 'head')} of each model whose first two lines differ most, chosen on "
+        "these prompts. "
+        if options.top
+        else ""
+    )
+    carried = any(place.model != panel.model for panel in panels(run, options) for place in panel.also)
+    return (
+        f"{chosen}Attention from {whose}; {f'mean over {many}' if most > 1 else 'one prompt'}; "
+        f"{f'band: {INTERVAL}{cut}' if most > 1 else 'no interval'}."
+        + (" Tokens of the other models are matched to those of the first by their characters." if carried else "")
+        + (" Layers and heads are numbered from 1." if options.number_from else "")
+    )
+
+
+def write(table: pl.DataFrame, look: Look) -> Document:
+    titles, forms = list(dict.fromkeys(table["panel"])), list(dict.fromkeys(table["form"]))
+    numbers: list[Text] = []
+    observed: list[str | None] = []
+    peaks: dict[str, float] = {}
+    for title in titles:
+        panel = table.filter(pl.col("panel") == title)
+        for form in dict.fromkeys(panel["form"]):
+            part = panel.filter(pl.col("form") == form)
+            for name in dict.fromkeys(part["series"]):
+                line = part.filter(pl.col("series") == name)
+                numbers.append((Strong(f"{title}, {form}, {name}"), f": {_peaks(line)}"))
+                if form == panel["form"][0]:
+                    peaks[f"{title}, {name}"] = float(line["attention"].max())  # type: ignore[arg-type]
+                observed.append(_inserted(title, name, line))
+            if form == panel["form"][0]:  # in the whole sequence after it, a position holds different tokens
+                observed.append(_parting(title, form, part))
+                observed += [_differing(title, form, line) for _, line in part.group_by("series", maintain_order=True)]
+        observed.append(_rank(title, panel))
+    return document(
+        look.title,
+        {
+            "Overview": [
+                f"Lines in {sentences.counted(len(titles), 'panel')}.",
+                *(_lines_of(title, table.filter(pl.col("panel") == title)) for title in titles),
+                f"Rows: {'; '.join(X_TITLES.get(form, form) for form in forms)}.",
+                look.caption,
+            ],
+            "Axes": [
+                *(f"Horizontal, {form}: {_reach(table.filter(pl.col('form') == form))}." for form in forms),
+                f"Vertical: {look.y.replace(chr(10), ', ', 1) or 'attention'}; every panel has its own scale.",
+            ],
+            "Numbers": numbers,
+            "Observations": [
+                sentences.extreme(peaks, "peak", most=True),
+                sentences.extreme(peaks, "peak", most=False),
+                *observed,
+            ],
+        },
+    )
+
+
+def _lines_of(title: str, panel: pl.DataFrame) -> str:
+    names = list(dict.fromkeys(panel["series"]))
+    return f"{title}: {sentences.counted(len(names), 'line')} ({sentences.listed(names)})."
+
+
+def _reach(part: pl.DataFrame) -> str:
+    first, last = extent(part["position"])
+    return f"token position {first:.0f} to {last:.0f}"
+
+
+def _peaks(line: pl.DataFrame, count: int = 3) -> str:
+    top = line.sort("attention", descending=True, maintain_order=True).head(count)
+    most = int(line["n"].max() or 0)  # type: ignore[arg-type]
+    peaks = [
+        f"{sentences.with_interval(row['attention'], row['low'], row['high'])} at position {row['position']}"
+        + (f" (n = {row['n']})" if row["n"] is not None and row["n"] < most else "")
+        for row in top.iter_rows(named=True)
+    ]
+    middle = sentences.number(float(line["attention"].median()))  # type: ignore[arg-type]
+    return f"highest {sentences.listed(peaks)}; median {middle} over {len(line)} positions."
+
+
+def _inserted(title: str, name: str, line: pl.DataFrame) -> str | None:
+    within, rest = line["within"][0], line["without"][0]
+    if within is None or rest is None:
+        return None
+    word = "more than" if within > rest else "less than" if within < rest else "as much as"
+    return (
+        f"{title}, {name}: within a prompt, an inserted token receives {sentences.number(within)} on average, {word} "
+        f"other tokens ({sentences.number(rest)})."
+    )
+
+
+def _parting(title: str, form: str, part: pl.DataFrame) -> str | None:
+    """Which two lines are furthest apart and where, and how often one of them is above the other."""
+    lines = {name: part.filter(pl.col("series") == name) for name in dict.fromkeys(part["series"])}
+    pairs = {
+        (one, two): lines[one]
+        .select("position", a="attention")
+        .join(lines[two].select("position", b="attention"), on="position", maintain_order="left")
+        .with_columns(gap=pl.col("a") - pl.col("b"))
+        for one, two in combinations(lines, 2)
+    }
+    pairs = {names: both for names, both in pairs.items() if len(both)}
+    if not pairs:
+        return None
+    (one, two), both = max(pairs.items(), key=lambda pair: float(pair[1]["gap"].abs().max()))  # type: ignore[arg-type]
+    widest = both.sort(pl.col("gap").abs(), descending=True, maintain_order=True).row(0, named=True)
+    if widest["gap"] == 0:
+        return f"{title}, {form}: {sentences.listed(list(lines))} are equal wherever they overlap."
+    above = int((both["gap"] > 0).sum())
+    upper, lower = (one, two) if widest["gap"] > 0 else (two, one)
+    return (
+        f"{title}, {form}: {one} and {two} are furthest apart at position {widest['position']}, where {upper} is above "
+        f"{lower} by {sentences.number(abs(widest['gap']))}; {one} is above {two} at {above} of {len(both)} positions."
+    )
+
+
+def _differing(title: str, form: str, line: pl.DataFrame) -> str | None:
+    """At how many positions a line differs from the first one."""
+    tested = line.drop_nulls("q")
+    if not len(tested):
+        return None
+    significant = tested.filter(pl.col("q") < FALSE_DISCOVERIES)
+    up = int((significant["difference"] > 0).sum())
+    return (
+        f"{title}, {form}: paired by prompt, {line['series'][0]} differs significantly from {line['against'][0]} "
+        f"(q < {FALSE_DISCOVERIES}) at {len(significant)} of {len(tested)} positions: above at {up}, below at "
+        f"{len(significant) - up}."
+    )
+
+
+def _rank(title: str, panel: pl.DataFrame) -> str | None:
+    rank, of, trust, effect, typical = (panel[name][0] for name in ("rank", "of", "reliability", "effect", "typical"))
+    names = list(dict.fromkeys(panel["series"]))
+    if rank is None or of is None or len(names) < 2:
+        return None
+    return (
+        f"{title}: by the distance between {names[0]} and {names[1]} on shared tokens, this head ranks {rank} of the "
+        f"{of} measured"
+        + (f", at {effect / typical:.2g} times the median head" if effect is not None and typical else "")
+        + (f" (split-half reliability of the ranking {trust:.2f})." if trust is not None else ".")
+    )

@@ -1,0 +1,66 @@
+"""Run -> the tokens of one prompt, each with the attention it receives."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from attnscope.analysis.received import Heads, gazes
+from attnscope.analysis.run import Run
+from attnscope.analysis.spread import mean_of_seen
+from attnscope.errors import AttnscopeError
+from attnscope.figures import selection
+from attnscope.figures.kind import Column
+from attnscope.figures.kinds.strip.options import StripOptions
+from attnscope.text.tokens import shown_texts
+
+COLUMNS = (
+    Column("panel", pl.String, "the panel's title; in order"),
+    Column("position", pl.Int64, "the token's position"),
+    Column("token", pl.String, "its text", gaps=True),
+    Column("attention", pl.Float64, "its shade; empty where no query sees the token", gaps=True),
+    Column("segment", pl.String, "the segment of the prompt it belongs to", optional=True),
+)
+KEYS = ("panel", "position")
+
+
+def table(run: Run, options: StripOptions) -> pl.DataFrame:
+    number = shown_prompt(run, options)
+    panels = [
+        _panel(run, options, model, name, number)
+        for model in options.models_of(run)
+        for name in options.conditions_of(run)
+    ]
+    return pl.concat(panels).select(column.name for column in COLUMNS)
+
+
+def _panel(run: Run, options: StripOptions, model: str, condition: str, number: int) -> pl.DataFrame:
+    tokens = run.rows("tokens", model, condition, ["position", "segment", "text", "start", "end"], number)
+    if not len(tokens):
+        raise AttnscopeError(
+            f"prompt {number} was not measured on {model} under {condition}",
+            where=f"figure {options.name}: prompt",
+            allowed="prompts of the run that were not dropped",
+            todo="choose another",
+        )
+    layers, heads = selection.layers(run, options, model), selection.heads(run, options, model)
+    chosen = Heads(model, selection.queries(run, options), layers, heads, options.over)
+    received = next(gazes(run, chosen, condition, number))
+    shown = shown_texts(tokens.select("text", "start", "end").iter_rows())
+    return tokens.select(
+        pl.col("position").cast(pl.Int64),
+        "segment",
+        panel=pl.lit(selection.title(run, options, model, condition)),
+        token=pl.Series(shown, dtype=pl.String),
+        attention=pl.Series(mean_of_seen(received.attention, (0, 1))).fill_nan(None),
+    )
+
+
+def shown_prompt(run: Run, options: StripOptions) -> int:
+    """The one asked for, or the first that every model has under every condition shown."""
+    if options.prompt is not None:
+        return options.prompt
+    cells = run.table("prompts").filter(
+        pl.col("model").is_in(options.models_of(run)), pl.col("condition").is_in(options.conditions_of(run))
+    )
+    counts = cells.group_by("prompt").agg(pl.len().alias("cells")).sort(-pl.col("cells").cast(pl.Int64), "prompt")
+    return int(counts.collect()["prompt"][0])
