@@ -128,6 +128,16 @@ def test_a_run_that_changes_is_opened_again(explored: Run, tmp_path: Path) -> No
     assert client.get("/api/runs/changing").json()["prompts"] == 4
 
 
+def finished(client: TestClient, number: int) -> dict[str, Any]:
+    """A trial's status, once it is done or has failed."""
+    for _ in range(600):
+        status: dict[str, Any] = client.get(f"/api/trials/{number}").json()
+        if status["status"] in ("done", "failed"):
+            return status
+        time.sleep(0.05)
+    raise AssertionError(status)
+
+
 def test_a_tried_prompt_is_measured_as_the_lens_measures_it(
     models: tuple[Path, Path], explored: Run, tmp_path: Path
 ) -> None:
@@ -139,11 +149,7 @@ def test_a_tried_prompt_is_measured_as_the_lens_measures_it(
     trials = [client.post("/api/trials", json=asked).json(), client.post("/api/trials", json={"text": "Again"}).json()]
     assert [each["id"] for each in trials] == [1, 2]
     for number in (1, 2):
-        for _ in range(600):
-            status = client.get(f"/api/trials/{number}").json()
-            if status["status"] in ("done", "failed"):
-                break
-            time.sleep(0.05)
+        status = finished(client, number)
         assert status["status"] == "done", status
     lens = attnscope.load(str(models[0]))
     reading = lens.measure(text, layers=[1], heads=[2])
@@ -166,14 +172,24 @@ def test_a_trial_that_fails_says_why_and_the_next_is_measured(models: tuple[Path
     client.post("/api/trials", json={"text": "word " * 2000})
     client.post("/api/trials", json={"text": "short"})
     for number, outcome in ((1, "failed"), (2, "done")):
-        for _ in range(600):
-            status = client.get(f"/api/trials/{number}").json()
-            if status["status"] in ("done", "failed"):
-                break
-            time.sleep(0.05)
+        status = finished(client, number)
         assert status["status"] == outcome
         if outcome == "failed":
             assert "tokens, more than" in status["problem"]["what"]
+    queue.close()
+
+
+def test_only_the_newest_trials_are_kept_and_later_ones_still_work(
+    models: tuple[Path, Path], explored: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("attnscope.explorer.live.MOST_KEPT", 1)
+    served = ServedRuns([explored.path])
+    queue = TrialQueue(str(models[0]), served)
+    client = TestClient(make_app(served, queue))
+    for number in (1, 2, 3):
+        client.post("/api/trials", json={"text": f"prompt {number}"})
+        assert finished(client, number)["status"] == "done"
+    assert served.names == ["explored", "try-3"]
     queue.close()
 
 
