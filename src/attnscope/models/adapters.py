@@ -174,9 +174,9 @@ def _merged(model: PreTrainedModel, folder: Path, weights: dict[str, torch.Tenso
     return wrapped.merge_and_unload(safe_merge=True)  # type: ignore[no-any-return]
 
 
-def _unlanded(held: int, without_place: list[str], without_weights: list[str]) -> str:
+def _unlanded(count: int, without_place: list[str], without_weights: list[str]) -> str:
     if without_place:
-        return f"{len(without_place)} of its {held} tensors have no place in the model, such as {without_place[0]}"
+        return f"{len(without_place)} of its {count} tensors have no place in the model, such as {without_place[0]}"
     if without_weights:
         return f"it has no weights for {len(without_weights)} adapted places, such as {without_weights[0]}"
     return "it holds no tensors"
