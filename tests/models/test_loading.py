@@ -248,8 +248,8 @@ def test_a_broken_config_or_tokenizer_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"dtype": "float3"}, r"unknown dtype \(float3\): near: float32"),
-        ({"device": "cuda:99"}, r"no such device \(cuda:99\)"),
+        ({"dtype": "float3"}, r"unknown dtype \(dtype='float3'\): near: float32"),
+        ({"device": "cuda:99"}, r"no such device \(device='cuda:99'\)"),
         ({"device": "cpu", "device_map": "auto"}, r"both a device and a device map"),
         ({"revision": "main"}, r"a revision was given"),
     ],
