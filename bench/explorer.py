@@ -79,7 +79,7 @@ def _clicks(run: str, prompts: int, count: int) -> dict[str, list[list[Question]
     base = f"api/runs/{run}"
 
     def figure(**part: Any) -> Question:
-        return f"{base}/figure?room=1240", {"name": part["kind"], **part}
+        return f"{base}/figure?width=1240", {"name": part["kind"], **part}
 
     def head(layer: int, head_: int) -> list[Question]:
         """Kind, ranks and lines are asked for first, bars and spread when these are there."""

@@ -14,10 +14,10 @@ from playwright.sync_api import sync_playwright
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
 MODEL = "SmolLM2-135M"
 SHOTS = {
-    "explorer-map": ("map?measure=question&condition=filler&less=none&queries=last", 1180, 700, "light"),
+    "explorer-map": ("map?measure=question&condition=filler&minus=none&queries=last", 1180, 700, "light"),
     "explorer-head": (f"{MODEL}/11/1?queries=all&measure=question", 1180, 1150, "light"),
     "explorer-prompt": ("prompt/4?beside=condition:filler&queries=last", 1180, 860, "light"),
-    "explorer-phone": ("map?measure=question&condition=filler&less=sentence&queries=last", 390, 844, "dark"),
+    "explorer-phone": ("map?measure=question&condition=filler&minus=sentence&queries=last", 390, 844, "dark"),
 }
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
 

@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from attnscope.errors import AttnscopeError
-from attnscope.models.bases import as_metadata, marks_of
+from attnscope.models.bases import as_metadata, projections_of
 from attnscope.models.cache import let_read
 from attnscope.models.load import Loaded
 
@@ -72,7 +72,7 @@ class Training:
             r=settings.rank, lora_alpha=settings.alpha, target_modules=list(settings.adapted), task_type="CAUSAL_LM"
         )
         lora.base_model_name_or_path = loaded.name
-        self.marks = as_metadata(marks_of(loaded.model))
+        self.projections = as_metadata(projections_of(loaded.model))
         self.model = PeftModel(loaded.model, lora)
         self.parameters = {name: each for name, each in self.model.named_parameters() if each.requires_grad}
         self.optimizer = torch.optim.AdamW(self.parameters.values(), betas=settings.betas, weight_decay=0.0)
@@ -102,7 +102,7 @@ class Training:
         config.save_pretrained(str(folder))
         tensors = {name: each.half().contiguous() for name, each in self._state().items()}
         weights = folder / "adapter_model.safetensors"
-        save_file(tensors, weights, metadata={"format": "pt", **self.marks})
+        save_file(tensors, weights, metadata={"format": "pt", **self.projections})
         let_read(weights)
 
     def _state(self) -> dict[str, torch.Tensor]:
@@ -110,7 +110,7 @@ class Training:
 
     @property
     def _begun_with(self) -> dict[str, str]:
-        return {"settings": json.dumps(asdict(self.settings)), **self.marks}
+        return {"settings": json.dumps(asdict(self.settings)), **self.projections}
 
     def _batches(self) -> Any:
         settings = self.settings

@@ -1,26 +1,55 @@
-"""The one error for what a user can cause, always told in four parts on one line."""
+"""The one error for what a user can cause: four parts, printed on one line."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 
 
-class AttnscopeError(Exception):
-    """Something the user can mend.
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of the public API that an error refers to.
 
-    what: what failed; where: the file, key or value it failed at; allowed: what is allowed, or what is near;
-    todo: what to do next.
+    Python callers read `layers=`, or `device='tpu'` with a value. The command line prints its own flag instead,
+    `--layers` or `--device tpu`, so library code never spells a flag.
     """
 
-    def __init__(self, what: str, *, where: str, allowed: str, todo: str) -> None:
-        self.what, self.allowed, self.todo = (_one_line(part).rstrip(".;") for part in (what, allowed, todo))
-        self.where = _one_line(where)
-        super().__init__(f"{self.what} ({self.where}): {self.allowed}; {self.todo}")
+    name: str
+    value: object = None
+
+    def __str__(self) -> str:
+        return f"{self.name}=" if self.value is None else f"{self.name}={self.value!r}"
+
+
+Words = str | Parameter | Sequence[str | Parameter]
+"""One part of an error. A sequence is joined without spaces: `("pass ", Parameter("chat", False))`."""
+
+
+class AttnscopeError(Exception):
+    """Something the user can fix.
+
+    what: what failed; where: the file, key, parameter or value it failed at; allowed: what is allowed, or what comes
+    close; todo: what to do next.
+    """
+
+    def __init__(self, what: Words, *, where: Words, allowed: Words, todo: Words) -> None:
+        self._parts = (what, where, allowed, todo)
+        self.what, self.where, self.allowed, self.todo = self._spelled(str)
+        super().__init__(self.message())
+
+    def message(self, spell: Callable[[Parameter], str] = str) -> str:
+        """The error on one line. spell: how a parameter is written, as in Python by default."""
+        what, where, allowed, todo = self._spelled(spell)
+        return f"{what} ({where}): {allowed}; {todo}"
+
+    def _spelled(self, spell: Callable[[Parameter], str]) -> tuple[str, str, str, str]:
+        what, where, allowed, todo = (_one_line(_joined(part, spell)) for part in self._parts)
+        return what.rstrip(".;"), where, allowed.rstrip(".;"), todo.rstrip(".;")
 
 
 class NoRoomError(AttnscopeError):
-    """A forward that doesn't fit the memory; fewer prompts at once may."""
+    """A forward that doesn't fit in memory; fewer prompts at once may fit."""
 
 
 def near(word: str, words: Iterable[str]) -> str:
@@ -30,6 +59,11 @@ def near(word: str, words: Iterable[str]) -> str:
     if close:
         return f"near: {', '.join(close)}"
     return f"known: {', '.join(known[:8])}{' and others' if len(known) > 8 else ''}"
+
+
+def _joined(part: Words, spell: Callable[[Parameter], str]) -> str:
+    pieces = [part] if isinstance(part, str | Parameter) else part
+    return "".join(spell(piece) if isinstance(piece, Parameter) else piece for piece in pieces)
 
 
 def _one_line(text: str) -> str:

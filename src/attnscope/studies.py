@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from attnscope.errors import AttnscopeError, near
+from attnscope.errors import AttnscopeError, Parameter, near
 from attnscope.figures.validation import figure_problems, options_of, with_options
 from attnscope.notebook import Run
 from attnscope.report.write import is_reported, report_run
@@ -18,6 +18,7 @@ from attnscope.study.prompts import read_prompts
 from attnscope.study.schema import Study
 
 if TYPE_CHECKING:
+    from attnscope.lens import Lens
     from attnscope.runs.perform import Outcome, Watcher
 
 RUNS = Path("runs")
@@ -38,9 +39,10 @@ def request_study(
 ) -> RunRequest:
     """A study by bundled name or file, checked and with its prompts; nothing is loaded yet.
 
-    limit: only the first so many prompts. models: only these, by label. swaps: other sources, by label. instead: a
-    source for the only model of the study, which is then labelled by it. strict: a prompt that can't be measured is an
-    error. forget: remove what was measured for other versions of the study.
+    limit: only the first `limit` prompts. models: only the models with these labels. swaps: another source for a model,
+    by label. instead: a source that replaces the study's only model and becomes its label. strict: a prompt that can't
+    be measured is an error. forget: remove what was measured for other versions of the study. command: the command line
+    that the report shows. trust_remote_code: run code that comes with a model. allow_pickle: load pickled weights.
     """
     path = find_study(name)
     written = with_options(read_study(path), path)
@@ -52,7 +54,10 @@ def request_study(
     if limit is not None:
         if limit < 1:
             raise AttnscopeError(
-                "there would be no prompts", where=f"--limit {limit}", allowed="1 or more", todo="give a larger limit"
+                "there would be no prompts",
+                where=Parameter("limit", limit),
+                allowed="1 or more",
+                todo="choose a larger limit",
             )
         prompts = replace(prompts, prompts=prompts.prompts[:limit])
     return RunRequest(
@@ -67,14 +72,40 @@ def request_study(
     )
 
 
-def run_study(name: str, out: Path | str | None = None, *, watcher: Watcher | None = None, **options: object) -> Run:
+def run_study(
+    name: str,
+    out: Path | str | None = None,
+    *,
+    watcher: Watcher | None = None,
+    limit: int | None = None,
+    models: Sequence[str] = (),
+    swaps: Mapping[str, str] | None = None,
+    instead: str | None = None,
+    strict: bool = False,
+    forget: bool = False,
+    command: str | None = None,
+    trust_remote_code: bool = False,
+    allow_pickle: bool = False,
+) -> Run:
     """Run a study into a folder (runs/NAME by default) and return the run, with its figures and report written.
 
-    Options are those of `request_study`. Run again, it measures only what is missing.
+    A second call measures only what is missing. watcher: gets the progress. The other options are those of
+    `request_study`.
     """
     from attnscope.runs.perform import perform
 
-    request = request_study(name, **options)  # type: ignore[arg-type]
+    request = request_study(
+        name,
+        limit=limit,
+        models=models,
+        swaps=swaps,
+        instead=instead,
+        strict=strict,
+        forget=forget,
+        command=command,
+        trust_remote_code=trust_remote_code,
+        allow_pickle=allow_pickle,
+    )
     folder = default_folder(name) if out is None else Path(out)
     perform(request, RunFolder(folder), watcher)
     if not is_reported(folder):
@@ -82,11 +113,23 @@ def run_study(name: str, out: Path | str | None = None, *, watcher: Watcher | No
     return Run(folder)
 
 
-def perform_request(request: RunRequest, folder: Path, watcher: Watcher | None = None, **options: Any) -> Outcome:
-    """Bring a folder up to date with an request; options are those of `perform`."""
+def perform_request(
+    request: RunRequest,
+    folder: Path,
+    watcher: Watcher | None = None,
+    *,
+    load: Callable[..., Lens] | None = None,
+    second_look: bool = True,
+) -> Outcome:
+    """Bring the run in a folder up to date with a request.
+
+    load: replaces `attnscope.load`, for models that are already in memory. second_look: measure some prompts a second
+    time, for the evidence.
+    """
+    from attnscope.lens import load as load_lens
     from attnscope.runs.perform import perform
 
-    return perform(request, RunFolder(folder), watcher, **options)
+    return perform(request, RunFolder(folder), watcher, load=load or load_lens, second_look=second_look)
 
 
 def default_folder(name: str) -> Path:
@@ -98,7 +141,10 @@ def _picked(study: Study, labels: Sequence[str]) -> Study:
     for label in labels:
         if label not in known:
             raise AttnscopeError(
-                f"the study has no model '{label}'", where="--models", allowed=near(label, known), todo="use its labels"
+                f"the study has no model '{label}'",
+                where=Parameter("models"),
+                allowed=near(label, known),
+                todo="use the labels in the study",
             )
     if not labels:
         return study
@@ -110,7 +156,10 @@ def _swapped(study: Study, swaps: Mapping[str, str]) -> Study:
     for label in swaps:
         if label not in known:
             raise AttnscopeError(
-                f"the study has no model '{label}'", where="--model", allowed=near(label, known), todo="use its labels"
+                f"the study has no model '{label}'",
+                where=Parameter("swaps"),
+                allowed=near(label, known),
+                todo="use the labels in the study",
             )
     plain = {"adapter": None, "revision": None}
     parts = [
@@ -126,9 +175,13 @@ def _relabelled(study: Study, source: str) -> Study:
     if len(labels) != 1:
         raise AttnscopeError(
             f"the study has {len(labels)} models",
-            where=f"--model {source}",
-            allowed=f"say which it replaces: {labels[0]}={source}",
-            todo=f"write it so; the study's models are {', '.join(labels)}",
+            where=Parameter("instead", source),
+            allowed="one model, which it replaces",
+            todo=(
+                "say which model it replaces, as in ",
+                Parameter("swaps", {labels[0]: source}),
+                f"; the study has {', '.join(labels)}",
+            ),
         )
     label = Path(source).stem if source.lower().endswith(".gguf") else Path(source).name.partition("@")[0]
 

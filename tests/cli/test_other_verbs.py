@@ -13,7 +13,7 @@ from tests.tolerances import DEEP
 def test_check_shows_the_evidence_for_a_model(run: Run) -> None:
     done = run("check", "smollm2-135m-instruct", "--tokens", "48")
     assert done.code == 0
-    for words in ("difference to eager", "row's sum", "calls a layer", "mask: causal", "cost of queries all", "noise"):
+    for words in ("difference from eager", "row sum", "calls per layer", "mask: causal", "queries all", "noise"):
         assert words in done.out
     card = json.loads(run("check", "smollm2-135m-instruct", "--tokens", "48", "--json").out)
     assert card["long"]["tokens"] == 48

@@ -68,7 +68,7 @@ def hostile(models: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory)
 
 @contextmanager
 def serving(*options: str) -> Iterator[str]:
-    """The command, with the address it printed."""
+    """The command, and the address it printed."""
     command = [sys.executable, "-c", "from attnscope.cli.main import main; main()", "serve", *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
@@ -126,8 +126,8 @@ class Watched:
         return self.page
 
     def settle(self) -> None:
-        """Wait until all is there and all charts are drawn."""
-        self.page.locator("h1, .trouble").first.wait_for()
+        """Wait until everything has loaded and all charts are drawn."""
+        self.page.locator("h1, .problem").first.wait_for()
         for _ in range(200):
             waiting = self.page.locator("main p.soft", has_text=re.compile("^…$")).count()
             if not waiting and not self.page.locator("figure[aria-busy]").count():

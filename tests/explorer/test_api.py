@@ -1,4 +1,4 @@
-"""The explorer's answers: any question gets one that fits its schema, and nobody gets more than the runs given."""
+"""The explorer's API: every response fits its schema, and nothing but the served runs can be reached."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 from attnscope.analysis.run import Run
 from attnscope.explorer.app import make_app
 from attnscope.explorer.guard import HEADERS, Guard
-from attnscope.explorer.runs import Shelf
+from attnscope.explorer.runs import ServedRuns
 from attnscope.explorer.serve import hosts_of
 
 KNOWN: dict[str, list[Any]] = {
@@ -33,11 +33,11 @@ KNOWN: dict[str, list[Any]] = {
 
 @pytest.fixture(scope="module")
 def api(explored: Run) -> Any:
-    return schemathesis.openapi.from_asgi("/api/openapi.json", make_app(Shelf([explored.path])))
+    return schemathesis.openapi.from_asgi("/api/openapi.json", make_app(ServedRuns([explored.path])))
 
 
 def questions(api: Any, mode: schemathesis.GenerationMode, change: Callable[[Any], None]) -> None:
-    """Ask everything that the API says it answers, and check every answer against what it says of them."""
+    """Send requests to every address of the API, and check each response against its schema."""
     asked = 0
     for result in api.get_all_operations():
         operation = result.ok()
@@ -48,18 +48,18 @@ def questions(api: Any, mode: schemathesis.GenerationMode, change: Callable[[Any
             change(case)
             case.call_and_validate()
 
-        with contextlib.suppress(Unsatisfiable):  # a question without a choice has no wrong form
+        with contextlib.suppress(Unsatisfiable):  # a request without a choice can't be wrong
             ask()
             asked += 1
     assert asked >= 9
 
 
 @pytest.mark.parametrize("mode", [schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE])
-def test_every_question_has_an_answer_that_fits(api: Any, mode: schemathesis.GenerationMode) -> None:
+def test_every_response_fits_its_schema(api: Any, mode: schemathesis.GenerationMode) -> None:
     questions(api, mode, lambda case: None)
 
 
-def test_questions_about_what_is_there_are_answered_too(api: Any) -> None:
+def test_requests_for_what_the_run_has_fit_too(api: Any) -> None:
     """Most random words name nothing; here they name the run, its models, conditions, layers and heads."""
 
     def change(case: Any) -> None:
@@ -80,13 +80,13 @@ def test_questions_about_what_is_there_are_answered_too(api: Any) -> None:
 
 @pytest.fixture(scope="module")
 def client(explored: Run) -> TestClient:
-    return TestClient(make_app(Shelf([explored.path])), raise_server_exceptions=False)
+    return TestClient(make_app(ServedRuns([explored.path])), raise_server_exceptions=False)
 
 
 def test_nothing_but_the_runs_given_can_be_reached(explored: Run, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     shutil.copytree(explored.path, secret)
-    client = TestClient(make_app(Shelf([explored.path])), raise_server_exceptions=False)
+    client = TestClient(make_app(ServedRuns([explored.path])), raise_server_exceptions=False)
     for path in (
         "/api/runs/../secret",
         "/api/runs/..%2fsecret",
@@ -107,11 +107,11 @@ def test_nothing_but_the_runs_given_can_be_reached(explored: Run, tmp_path: Path
     assert "known: explored" in told["allowed"]
 
 
-def test_errors_tell_no_path_of_this_machine(explored: Run, tmp_path: Path) -> None:
+def test_errors_show_no_path_of_this_machine(explored: Run, tmp_path: Path) -> None:
     spoilt = tmp_path / "spoilt"
     shutil.copytree(explored.path, spoilt)
     (spoilt / "mass.parquet").unlink()
-    answer = TestClient(make_app(Shelf([spoilt]))).get("/api/runs/spoilt/comparisons")
+    answer = TestClient(make_app(ServedRuns([spoilt]))).get("/api/runs/spoilt/comparisons")
     assert answer.status_code == 409
     assert "no table 'mass'" in answer.json()["what"]
     assert str(tmp_path) not in answer.text
@@ -120,10 +120,10 @@ def test_errors_tell_no_path_of_this_machine(explored: Run, tmp_path: Path) -> N
 class TestGuard:
     @staticmethod
     def client(explored: Run, token: str | None = None) -> TestClient:
-        app = Guard(make_app(Shelf([explored.path])), hosts_of("127.0.0.1", 81), token, 81)
+        app = Guard(make_app(ServedRuns([explored.path])), hosts_of("127.0.0.1", 81), token, 81)
         return TestClient(app, base_url="http://127.0.0.1:81", headers={"host": "127.0.0.1:81"})
 
-    def test_every_answer_has_a_strict_policy(self, explored: Run) -> None:
+    def test_every_response_has_a_strict_policy(self, explored: Run) -> None:
         client = self.client(explored)
         for path in ("/", "/api/runs", "/static/app.js", "/static/none.js", "/api/runs/none"):
             headers = client.get(path).headers
@@ -137,7 +137,7 @@ class TestGuard:
     def test_another_host_is_refused(self, explored: Run, host: str) -> None:
         assert self.client(explored).get("/api/runs", headers={"host": host}).status_code == 421
 
-    def test_another_sites_questions_are_refused(self, explored: Run) -> None:
+    def test_requests_from_other_sites_are_refused(self, explored: Run) -> None:
         client = self.client(explored)
         for headers in ({"origin": "http://evil.example"}, {"origin": "null"}, {"sec-fetch-site": "cross-site"}):
             assert client.get("/api/runs", headers=headers).status_code == 403
@@ -145,7 +145,7 @@ class TestGuard:
         linked = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
         assert client.get("/", headers=linked).status_code == 200  # someone followed a link
 
-    def test_without_the_token_nothing_is_told(self, explored: Run) -> None:
+    def test_without_the_token_nothing_is_served(self, explored: Run) -> None:
         client = self.client(explored, "right")
         for path in ("/", "/?token=wrong", "/api/runs", "/static/app.js", "/api/openapi.json?token="):
             assert client.get(path).status_code == 401, path
@@ -169,7 +169,7 @@ def test_names_listened_to_are_those_of_the_address() -> None:
 
 
 def test_the_browser_gets_no_more_than_it_shows(client: TestClient, explored: Run) -> None:
-    """A map is one number a head, whatever the run's size; a line is one a position."""
+    """A map is one number per head, whatever the run's size; a line is one per position."""
     part = {"name": "map", "kind": "heatmap", "measure": "question", "models": ["one"], "conditions": ["none"]}
     chart = client.post("/api/runs/explored/figure", json=part).json()["chart"]
     rows = [row for data in chart["datasets"].values() for row in data]
@@ -182,14 +182,14 @@ def test_the_browser_gets_no_more_than_it_shows(client: TestClient, explored: Ru
 
 
 def test_a_long_prompt_comes_in_parts_and_a_long_token_is_cut(explored: Run, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("attnscope.explorer.views.MOST_TOKENS", 10)
+    monkeypatch.setattr("attnscope.explorer.views.prompt.MOST_TOKENS", 10)
     home = tmp_path / "long"
     shutil.copytree(explored.path, home)
     shown = Run(home).table("tokens").collect()
     there = (pl.col("model") == "one") & (pl.col("condition") == "none") & (pl.col("prompt") == 0)
     huge = pl.when(there & (pl.col("position") == 4)).then(pl.lit("<" * 100_000)).otherwise(pl.col("text"))
     shown.with_columns(text=huge).write_parquet(home / "tokens.parquet")
-    client = TestClient(make_app(Shelf([home])))
+    client = TestClient(make_app(ServedRuns([home])))
     asked: dict[str, Any] = {"prompt": 0, "model": "one", "condition": "none", "queries": "last"}
     first = client.get("/api/runs/long/prompt", params=asked).json()
     rest = client.get("/api/runs/long/prompt", params={**asked, "first": 10}).json()

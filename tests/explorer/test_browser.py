@@ -95,14 +95,14 @@ def test_changing_the_condition_changes_numbers_and_address(server: str, watched
     after = cells(watched)
     assert after == {(row[0], row[1]): pytest.approx(row[2]) for row in held.iter_rows()}
     assert after != before
-    page.get_by_role("combobox", name="less").select_option("condition:none")
-    page.wait_for_url(re.compile("less=none"))
+    page.get_by_role("combobox", name="minus").select_option("condition:none")
+    page.wait_for_url(re.compile("minus=none"))
     watched.settle()
     base = numbers(explored, **{**where, "condition": "none"}).group_by("layer", "head").agg(pl.col("mass").mean())
     both = held.join(base, on=["layer", "head"])
     assert cells(watched) == {(row[0], row[1]): pytest.approx(row[2] - row[3]) for row in both.iter_rows()}
-    page.get_by_role("combobox", name="less").select_option("model:two")
-    page.wait_for_url(re.compile("than=two"))
+    page.get_by_role("combobox", name="minus").select_option("model:two")
+    page.wait_for_url(re.compile("minus_model=two"))
     watched.settle()
     page.get_by_role("combobox", name="Sort").select_option("effect")
     page.wait_for_url(re.compile("sort=effect"))
@@ -165,7 +165,7 @@ def test_prompt_text_is_shaded_by_what_the_file_holds_and_lined_up(
     assert page.locator(".token.pointed").count() == 2
     inserted = page.locator(".segment.inserted .token").first
     inserted.hover()
-    assert "not in the other" in page.locator(".about").inner_text()
+    assert "not in the other text" in page.locator(".about").inner_text()
     shade = float(left.evaluate("each => each.style.getPropertyValue('--heat')"))
     top = np.sort(held[0].to_numpy())[-2]
     assert shade == pytest.approx(min(1, held[0][place] / top), rel=SUMMED)
@@ -183,7 +183,7 @@ def test_heads_are_walked_and_found_by_keyboard(server: str, watched: Watched) -
     page = watched.open(f"{server}/explored/map")
     for key in ("ArrowRight", "ArrowRight", "ArrowDown", "ArrowDown"):
         page.keyboard.press(key)
-    said = page.locator("#said").inner_text()
+    said = page.locator("#announced").inner_text()
     assert said.startswith("layer 1 head 2: ")
     assert page.locator(".chart .cursor").count() == 1
     page.keyboard.press("Enter")
@@ -211,7 +211,7 @@ def test_heads_are_walked_and_found_by_keyboard(server: str, watched: Watched) -
     watched.check()
 
 
-def test_a_walk_by_keys_is_one_step_back_and_links_keep_their_enter(server: str, watched: Watched) -> None:
+def test_a_walk_by_keys_is_one_step_back_and_enter_still_follows_links(server: str, watched: Watched) -> None:
     page = watched.open(f"{server}/explored/map")
     page.keyboard.press("ArrowRight")
     page.get_by_role("link", name="Prompt").focus()
@@ -225,24 +225,27 @@ def test_a_walk_by_keys_is_one_step_back_and_links_keep_their_enter(server: str,
         page.locator(".token").first.wait_for()
     page.keyboard.press(".")
     page.keyboard.press(".")
-    assert page.locator(".about").inner_text() == page.locator("#said").inner_text()
+    assert page.locator(".about").inner_text() == page.locator("#announced").inner_text()
     assert " at 1: " in page.locator(".about").inner_text()
     page.go_back()
     page.wait_for_url(re.compile("/explored/map"))
     watched.settle()
-    gaze = page.get_by_role("combobox", name="Gaze of")
-    gaze.focus()
-    gaze.select_option("all")
+    menu = page.get_by_role("combobox", name="Attention from")
+    menu.focus()
+    menu.select_option("all")
     page.wait_for_url(re.compile("queries=all"))
-    assert page.evaluate("document.activeElement.closest('label')?.textContent").startswith("Gaze of")
+    assert page.evaluate("document.activeElement.closest('label')?.textContent").startswith("Attention from")
     watched.check()
 
 
-def test_what_an_address_says_in_vain_is_told(server: str, watched: Watched) -> None:
+def test_a_link_to_what_the_run_does_not_have_says_so(server: str, watched: Watched) -> None:
     page = watched.open(f"{server}/explored/map?condition=nope&measure=question")
-    assert "says condition 'nope', which is not here; this shows none" in page.locator(".note").inner_text()
+    assert (
+        "asks for condition 'nope', which this run does not have; showing none instead"
+        in page.locator(".note").inner_text()
+    )
     page = watched.open(f"{server}/explored/compare?left_layer=77")
-    assert "says left_layer '77'" in page.locator(".note").first.inner_text()
+    assert "asks for left_layer '77'" in page.locator(".note").first.inner_text()
     watched.check()
 
 
@@ -311,7 +314,7 @@ def test_hostile_text_is_shown_and_never_run(server: str, watched: Watched, host
     shown = "<script>window.pwned = 1</script></style><img src=x onerror='window.pwned = 2'>"
     paths = [
         "hostile",
-        f"hostile/map?condition={condition}&less=none",
+        f"hostile/map?condition={condition}&minus=none",
         f"hostile/{model}/1/2",
         f"hostile/{quote(LABELS['other'], safe='')}/0/0?condition={condition}",
         f"hostile/prompt/2?beside=condition%3A{condition}",
@@ -332,7 +335,7 @@ def test_hostile_text_is_shown_and_never_run(server: str, watched: Watched, host
         page.keyboard.press("/")
         if page.locator("dialog[open]").count():
             page.keyboard.type("script")
-            page.locator("#find-found a").first.wait_for()
+            page.locator("#find-results a").first.wait_for()
             page.keyboard.press("Escape")
         status = [told for told in watched.complaints if "404" not in told]  # of addresses that are none
         assert status == [], path
@@ -340,9 +343,9 @@ def test_hostile_text_is_shown_and_never_run(server: str, watched: Watched, host
     assert HOSTILE in hostile.study.title  # type: ignore[operator]
 
 
-def test_what_is_shown_can_be_taken_along(server: str, watched: Watched, explored: Run, tmp_path: Path) -> None:
-    page = watched.open(f"{server}/explored/map?measure=question&condition=filler&less=none")
-    page.get_by_role("button", name="study line").click()
+def test_what_is_shown_can_be_saved(server: str, watched: Watched, explored: Run, tmp_path: Path) -> None:
+    page = watched.open(f"{server}/explored/map?measure=question&condition=filler&minus=none")
+    page.get_by_role("button", name="study lines").click()
     part = FigureSpec.model_validate(yaml.safe_load(page.get_by_label("Study lines").input_value())[0])
     figure = figure_of(explored, part)
     for name, ending in (("SVG", ".svg"), ("PNG", ".png"), ("CSV", ".csv")):
@@ -356,7 +359,7 @@ def test_what_is_shown_can_be_taken_along(server: str, watched: Watched, explore
     watched.check()
 
 
-def test_a_head_or_a_run_that_is_not_there_is_told_in_words(server: str, watched: Watched) -> None:
+def test_a_head_or_a_run_that_does_not_exist_says_so(server: str, watched: Watched) -> None:
     for path, words in (
         ("explored/one/99/2", "layer 99 of one was not measured"),
         ("nothing", "there is no run 'nothing' here"),
@@ -373,13 +376,13 @@ def test_a_head_or_a_run_that_is_not_there_is_told_in_words(server: str, watched
 
 
 def test_screen_readers_get_the_reading_as_text(server: str, watched: Watched) -> None:
-    page = watched.open(f"{server}/explored/map?measure=question&condition=filler&less=none")
+    page = watched.open(f"{server}/explored/map?measure=question&condition=filler&minus=none")
     chart = page.locator(".chart")
     assert "Change in attention" in (chart.get_attribute("aria-label") or "")
     assert chart.get_attribute("role") == "img"
     snapshot = page.locator("main").aria_snapshot()
     assert "heads change significantly" in snapshot
-    for label in ("Measure", "Model", "Condition", "less", "Gaze of", "Sort"):
+    for label in ("Measure", "Model", "Condition", "minus", "Attention from", "Sort"):
         assert f'combobox "{label}"' in snapshot
     assert json.dumps(page.locator("html").get_attribute("lang")) == '"en"'
     watched.check()

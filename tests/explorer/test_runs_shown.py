@@ -1,4 +1,4 @@
-"""Runs that are still being measured, that change while they are looked at, and prompts tried in the browser."""
+"""Runs that are still being measured, runs that change while you look at them, and prompts typed in the browser."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ import attnscope
 from attnscope.analysis.run import Run
 from attnscope.errors import AttnscopeError
 from attnscope.explorer.app import make_app
-from attnscope.explorer.live import Desk
-from attnscope.explorer.runs import Shelf
+from attnscope.explorer.live import TrialQueue
+from attnscope.explorer.runs import ServedRuns
 from attnscope.runs.batches import Budget
 from attnscope.runs.perform import Silent
 from attnscope.studies import perform_request, request_study
@@ -29,7 +29,7 @@ from tests.tolerances import SHALLOW
 
 
 class Halting(Silent):
-    """Stops in the midst of a run until it is let go."""
+    """Pauses in the middle of a run until it is released."""
 
     def __init__(self, after: int) -> None:
         self.after, self.ticks = after, 0
@@ -49,9 +49,9 @@ def running(explored: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     monkeypatch.setattr("attnscope.runs.perform.SHOWN_FIRST", 0.0)
     monkeypatch.setattr("attnscope.runs.perform.SHOWN_EVERY", 0.0)
     monkeypatch.setattr("attnscope.runs.perform.SHOWN_SHARE", 1e9)
-    order = request_study(str(explored.path / "study.yaml"), models=["one"])
+    request = request_study(str(explored.path / "study.yaml"), models=["one"])
     watcher, folder = Halting(13), tmp_path / "running"
-    worker = threading.Thread(target=perform_request, args=(order, folder, watcher), kwargs={"second_look": False})
+    worker = threading.Thread(target=perform_request, args=(request, folder, watcher), kwargs={"second_look": False})
     worker.start()
     assert watcher.halted.wait(120)
     yield folder, watcher, worker
@@ -63,8 +63,8 @@ def test_a_run_that_is_being_measured_can_be_browsed(running: Any, explored: Run
     folder, watcher, worker = running
     with pytest.raises(AttnscopeError, match="not finished: it is running"):
         Run(folder)
-    shelf = Shelf([folder])
-    client = TestClient(make_app(shelf))
+    served = ServedRuns([folder])
+    client = TestClient(make_app(served))
     facts = client.get("/api/runs/running").json()
     assert facts["status"] == "running"
     assert "12 cells" in facts["summary"]
@@ -97,13 +97,13 @@ def test_the_browser_says_that_a_run_goes_on(running: Any, watched: Watched) -> 
         assert "12 cells" in page.locator("main").inner_text()
         watcher.go.set()
         worker.join(120)
-        page.get_by_role("button", name="Look again").click()
+        page.get_by_role("button", name="Refresh").click()
         page.get_by_text("27 cells").wait_for()
         assert "not finished" not in page.locator("main").inner_text()
         watched.check()
 
 
-def test_before_anything_is_measured_that_is_told(explored: Run, tmp_path: Path) -> None:
+def test_a_run_with_nothing_measured_yet_says_so(explored: Run, tmp_path: Path) -> None:
     home = tmp_path / "early"
     shutil.copytree(explored.path, home)
     text = (home / "manifest.json").read_text()
@@ -111,40 +111,46 @@ def test_before_anything_is_measured_that_is_told(explored: Run, tmp_path: Path)
     assert Run(home, unfinished=True).status == "running"
     for table in home.glob("*.parquet"):  # of an older study
         pl.read_parquet(table).write_parquet(table)
-    client = TestClient(make_app(Shelf([home])))
+    client = TestClient(make_app(ServedRuns([home])))
     listed = client.get("/api/runs").json()["runs"][0]
-    assert "nothing of this run can be shown yet" in listed["trouble"]["what"]
+    assert "nothing of this run can be shown yet" in listed["problem"]["what"]
     assert client.get("/api/runs/early").status_code == 409
 
 
 def test_a_run_that_changes_is_opened_again(explored: Run, tmp_path: Path) -> None:
     home = tmp_path / "changing"
     shutil.copytree(explored.path, home)
-    shelf = Shelf([home])
-    client = TestClient(make_app(shelf))
+    served = ServedRuns([home])
+    client = TestClient(make_app(served))
     assert client.get("/api/runs/changing").json()["prompts"] == 9
-    order = request_study(str(home / "study.yaml"), limit=4)
-    perform_request(order, home, second_look=False)
+    request = request_study(str(home / "study.yaml"), limit=4)
+    perform_request(request, home, second_look=False)
     assert client.get("/api/runs/changing").json()["prompts"] == 4
+
+
+def finished(client: TestClient, number: int) -> dict[str, Any]:
+    """A trial's status, once it is done or has failed."""
+    for _ in range(600):
+        status: dict[str, Any] = client.get(f"/api/trials/{number}").json()
+        if status["status"] in ("done", "failed"):
+            return status
+        time.sleep(0.05)
+    raise AssertionError(status)
 
 
 def test_a_tried_prompt_is_measured_as_the_lens_measures_it(
     models: tuple[Path, Path], explored: Run, tmp_path: Path
 ) -> None:
-    shelf = Shelf([explored.path])
-    desk = Desk(str(models[0]), shelf)
-    client = TestClient(make_app(shelf, desk))
+    served = ServedRuns([explored.path])
+    queue = TrialQueue(str(models[0]), served)
+    client = TestClient(make_app(served, queue))
     text = "What # is *? <script>"
     asked: dict[str, Any] = {"text": text, "edit": "repeat", "insertion": "/", "tokens": 7, "place": "before"}
-    tries = [client.post("/api/tries", json=asked).json(), client.post("/api/tries", json={"text": "Again"}).json()]
-    assert [each["id"] for each in tries] == [1, 2]
+    trials = [client.post("/api/trials", json=asked).json(), client.post("/api/trials", json={"text": "Again"}).json()]
+    assert [each["id"] for each in trials] == [1, 2]
     for number in (1, 2):
-        for _ in range(600):
-            tried = client.get(f"/api/tries/{number}").json()
-            if tried["status"] in ("done", "failed"):
-                break
-            time.sleep(0.05)
-        assert tried["status"] == "done", tried
+        status = finished(client, number)
+        assert status["status"] == "done", status
     lens = attnscope.load(str(models[0]))
     reading = lens.measure(text, layers=[1], heads=[2])
     asked = {"prompt": 0, "model": str(models[0]), "condition": "none", "queries": "last", "layer": 1, "head": 2}
@@ -154,27 +160,37 @@ def test_a_tried_prompt_is_measured_as_the_lens_measures_it(
     )
     edited = client.get("/api/runs/try-1/prompt", params={**asked, "condition": "edited"}).json()
     assert sum(token["segment"] == "inserted" for token in edited["tokens"]) == 7
-    assert client.get("/api/tries/99").status_code == 409
-    assert client.post("/api/tries", json={"text": ""}).status_code == 422
-    desk.close()
+    assert client.get("/api/trials/99").status_code == 409
+    assert client.post("/api/trials", json={"text": ""}).status_code == 422
+    queue.close()
 
 
-def test_a_try_that_fails_says_why_and_the_next_has_its_turn(models: tuple[Path, Path], explored: Run) -> None:
-    shelf = Shelf([explored.path])
-    desk = Desk(str(models[0]), shelf)
-    client = TestClient(make_app(shelf, desk))
-    client.post("/api/tries", json={"text": "word " * 2000})
-    client.post("/api/tries", json={"text": "short"})
-    for number, status in ((1, "failed"), (2, "done")):
-        for _ in range(600):
-            tried = client.get(f"/api/tries/{number}").json()
-            if tried["status"] in ("done", "failed"):
-                break
-            time.sleep(0.05)
-        assert tried["status"] == status
-        if status == "failed":
-            assert "tokens, more than" in tried["trouble"]["what"]
-    desk.close()
+def test_a_trial_that_fails_says_why_and_the_next_is_measured(models: tuple[Path, Path], explored: Run) -> None:
+    served = ServedRuns([explored.path])
+    queue = TrialQueue(str(models[0]), served)
+    client = TestClient(make_app(served, queue))
+    client.post("/api/trials", json={"text": "word " * 2000})
+    client.post("/api/trials", json={"text": "short"})
+    for number, outcome in ((1, "failed"), (2, "done")):
+        status = finished(client, number)
+        assert status["status"] == outcome
+        if outcome == "failed":
+            assert "tokens, more than" in status["problem"]["what"]
+    queue.close()
+
+
+def test_only_the_newest_trials_are_kept_and_later_ones_still_work(
+    models: tuple[Path, Path], explored: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("attnscope.explorer.live.MOST_KEPT", 1)
+    served = ServedRuns([explored.path])
+    queue = TrialQueue(str(models[0]), served)
+    client = TestClient(make_app(served, queue))
+    for number in (1, 2, 3):
+        client.post("/api/trials", json={"text": f"prompt {number}"})
+        assert finished(client, number)["status"] == "done"
+    assert served.names == ["explored", "try-3"]
+    queue.close()
 
 
 def test_a_prompt_is_tried_in_the_browser(models: tuple[Path, Path], explored: Run, watched: Watched) -> None:
@@ -193,11 +209,11 @@ def test_without_live_nothing_can_be_tried(server: str, watched: Watched) -> Non
     page = watched.open(f"{server}/try")
     assert "--live MODEL" in page.locator("main").inner_text()
     assert not page.locator("textarea").count()
-    assert page.request.post(f"{server}/api/tries", data={"text": "x"}).status == 404
+    assert page.request.post(f"{server}/api/trials", data={"text": "x"}).status == 404
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["nowhere"], "there is no run here"),
         (["{run}", "--live", "nosuchmodel"], "nosuchmodel"),
@@ -206,8 +222,8 @@ def test_without_live_nothing_can_be_tried(server: str, watched: Watched) -> Non
         ([], "Missing argument"),
     ],
 )
-def test_what_cant_be_served_is_told_in_one_line(run: Command, explored: Run, words: list[str], told: str) -> None:
-    run("serve", *(word.format(run=explored.path) for word in words)).refuses(told)
+def test_what_cant_be_served_is_refused(run: Command, explored: Run, words: list[str], message: str) -> None:
+    run("serve", *(word.format(run=explored.path) for word in words)).refuses(message)
 
 
 def test_a_folder_of_runs_stands_for_its_runs(explored: Run, tmp_path: Path) -> None:
@@ -220,7 +236,7 @@ def test_a_folder_of_runs_stands_for_its_runs(explored: Run, tmp_path: Path) -> 
     assert runs_in(explored.path) == [explored.path]
 
 
-def test_a_port_that_is_taken_is_told(run: Command, explored: Run, server: str) -> None:
+def test_a_port_that_is_taken_is_refused(run: Command, explored: Run, server: str) -> None:
     port = server.rpartition(":")[2]
     run("serve", explored.path, "--port", port).refuses("can't listen there", "--port")
 

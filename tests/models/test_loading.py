@@ -134,7 +134,7 @@ def test_truncated_safetensors_is_refused_naming_the_file(tmp_path: Path, keep: 
     file = tmp_path / "model.safetensors"
     whole = file.read_bytes()
     file.write_bytes(whole[:keep])
-    with pytest.raises(AttnscopeError, match=r"cut short.*model\.safetensors") as refusal:
+    with pytest.raises(AttnscopeError, match=r"truncated.*model\.safetensors") as refusal:
         load(str(tmp_path))
     if keep < 0:
         assert f"{-keep:,} bytes short of {len(whole):,}" in str(refusal.value)
@@ -144,7 +144,7 @@ def test_truncated_safetensors_is_refused_naming_the_file(tmp_path: Path, keep: 
 def test_truncated_gguf_is_refused_naming_the_file(gguf: Path, tmp_path: Path, keep: int) -> None:
     cut = tmp_path / "cut.gguf"
     cut.write_bytes(gguf.read_bytes()[:keep])
-    with pytest.raises(AttnscopeError, match=r"cut short.*cut\.gguf") as refusal:
+    with pytest.raises(AttnscopeError, match=r"truncated.*cut\.gguf") as refusal:
         load(str(cut))
     if keep < 0:
         assert "bytes short of" in str(refusal.value)
@@ -248,8 +248,8 @@ def test_a_broken_config_or_tokenizer_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"dtype": "float3"}, r"unknown dtype \(float3\): near: float32"),
-        ({"device": "cuda:99"}, r"no such device \(cuda:99\)"),
+        ({"dtype": "float3"}, r"unknown dtype \(dtype='float3'\): near: float32"),
+        ({"device": "cuda:99"}, r"no such device \(device='cuda:99'\)"),
         ({"device": "cpu", "device_map": "auto"}, r"both a device and a device map"),
         ({"revision": "main"}, r"a revision was given"),
     ],

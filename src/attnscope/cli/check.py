@@ -12,8 +12,8 @@ from attnscope.cli import options
 
 def check(
     model: Annotated[str, typer.Argument(help="A built-in name, org/name, a folder or a .gguf file.")],
-    tokens: Annotated[int, typer.Option(min=2, help="Length of the longer of the two prompts it checks with.")] = 256,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    tokens: Annotated[int, typer.Option(min=2, help="Length of the longer of the two test prompts.")] = 256,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a single JSON object.")] = False,
     adapter: options.Adapter = None,
     revision: options.Revision = None,
     dtype: options.Dtype = None,
@@ -22,7 +22,7 @@ def check(
     trust_remote_code: options.TrustRemoteCode = False,
     allow_pickle: options.AllowPickle = False,
 ) -> None:
-    """Show that a model is read exactly, and what it costs."""
+    """Check that a model is measured exactly, and what it costs."""
     import attnscope
 
     lens = attnscope.load(
@@ -38,15 +38,17 @@ def check(
     card = lens.check(tokens=tokens)
     if as_json:
         parts = {"short": card.short, "long": card.long}
-        made = {name: {key: each for key, each in vars(part).items() if key != "eager"} for name, part in parts.items()}
-        told = {
+        facts = {
+            name: {key: fact for key, fact in vars(part).items() if key != "eager"} for name, part in parts.items()
+        }
+        evidence = {
             "model": lens.name,
             "architecture": lens.loaded.architecture,
-            **made,
+            **facts,
             "input": vars(lens.input_check),
             "cost": card.cost,
         }
-        print(json.dumps(told))  # noqa: T201
+        print(json.dumps(evidence))  # noqa: T201
         return
     from attnscope.cli.terminal import show_card
 

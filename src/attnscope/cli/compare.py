@@ -1,4 +1,4 @@
-"""`attnscope compare`: what differs between the arms of a run, or between two runs, with statistics."""
+"""`attnscope compare`: what differs between conditions and models of a run, or between two runs, with statistics."""
 
 from __future__ import annotations
 
@@ -18,30 +18,31 @@ if TYPE_CHECKING:
 def compare(
     run: Annotated[Path, typer.Argument(help="A run's folder.")],
     other: Annotated[
-        Path | None, typer.Argument(metavar="[RUN2]", help="Another, that differs from it in one thing only.")
+        Path | None,
+        typer.Argument(metavar="[RUN2]", help="Another run, different in one respect only."),
     ] = None,
     queries: Annotated[str | None, typer.Option(help="Only this query group.")] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for the tables; RUN/comparisons by default.")
     ] = None,
 ) -> None:
-    """Compare conditions and models of a run, or two runs: paired by prompt, with intervals and discovery rates."""
+    """Compare conditions and models of a run, or two runs, paired by prompt, with intervals and tests."""
     from attnscope.analysis.run import Run
     from attnscope.report.comparisons import write_comparisons
 
     first = Run(run)
     groups = _groups(first, queries)
-    found = first.compare(None if other is None else Run(other))
-    if not found:
+    comparisons = first.compare(None if other is None else Run(other))
+    if not comparisons:
         raise AttnscopeError(
-            "this run has nothing to compare",
+            "there is nothing to compare in this run",
             where=str(run),
             allowed="two models, or the base prompt and a condition that inserts something",
             todo="add one to the study, or give a second run",
         )
     folder = out or (run / ("comparisons" if other is None else f"comparisons-with-{other.resolve().name}"))
-    written = write_comparisons(found, folder)  # before anything is shown: who reads it may stop early
-    for each in found:
+    written = write_comparisons(comparisons, folder)  # before printing, which a closed pipe may interrupt
+    for each in comparisons:
         _show(each, groups)
     for path in written:
         print(f"wrote {path}")  # noqa: T201
@@ -54,23 +55,23 @@ def _groups(run: Run, queries: str | None) -> list[str]:
             f"query group '{queries}' was not measured",
             where="--queries",
             allowed=near(queries, known),
-            todo="use these",
+            todo="use one of these",
         )
     return known if queries is None else [queries]
 
 
-def _show(found: Compared, groups: list[str]) -> None:
+def _show(compared: Compared, groups: list[str]) -> None:
     from rich.console import Console
     from rich.text import Text
 
     from attnscope.report.comparison_tables import facts, sheets
 
     console = Console()
-    console.print(Text(f"\n{found.comparison.name}", style="bold"))
-    for sentence in facts(found):
+    console.print(Text(f"\n{compared.comparison.name}", style="bold"))
+    for sentence in facts(compared):
         console.print(Text(sentence))
     for queries in groups:
-        for sheet in sheets(found, queries):
+        for sheet in sheets(compared, queries):
             console.print(_table(sheet, queries))
 
 

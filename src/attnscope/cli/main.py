@@ -1,4 +1,4 @@
-"""The command line: thin verbs over the public API. What a user can mend ends in one line and exit code 2."""
+"""The command line: thin verbs over the public API. What a user can fix ends in one line and exit code 2."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from attnscope.cli import audit, check, compare, figure, measure, models, run, schema, serve
+from attnscope.cli.flags import speller
 from attnscope.errors import AttnscopeError
 
-UsageError: Any = typer.BadParameter.__base__  # typer has it, but under no public name of its own
+UsageError: Any = typer.BadParameter.__base__  # typer has no public name for it
 
 app = typer.Typer(
     name="attnscope",
@@ -37,9 +38,10 @@ app.command("schema")(schema.schema)
 
 @app.callback(invoke_without_command=True)
 def _start(
-    context: typer.Context, tell: Annotated[bool, typer.Option("--version", help="Tell the version and stop.")] = False
+    context: typer.Context,
+    show_version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
-    if tell:
+    if show_version:
         print(f"attnscope {version('attnscope')}")  # noqa: T201
         raise typer.Exit
     if context.invoked_subcommand is None:
@@ -52,19 +54,20 @@ def main() -> None:
 
 
 def speak(commands: typer.Typer, name: str) -> NoReturn:
-    """Run a command, and tell what went wrong in one line."""
+    """Run a command; if it fails, say why in one line."""
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    command = typer.main.get_command(commands)
     try:
-        code = typer.main.get_command(commands).main(standalone_mode=False)
+        code = command.main(standalone_mode=False)
         sys.stdout.flush()
     except AttnscopeError as error:
-        code = _complain(name, str(error))
+        code = _complain(name, error.message(speller(command, sys.argv[1:])))
     except (typer.Abort, KeyboardInterrupt):
         code = _complain(name, "stopped", 130)
     except UsageError as error:
         code = _complain(name, _usage(error))
-    except BrokenPipeError:  # whoever reads has enough
+    except BrokenPipeError:  # the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     sys.exit(code or 0)
@@ -74,7 +77,7 @@ def _usage(error: Any) -> str:
     context = getattr(error, "ctx", None)
     verb = context.command_path if context else "attnscope"
     possible = getattr(error, "possibilities", None)
-    near = f"near: {', '.join(possible)}" if possible else "its arguments and options are told by --help"
+    near = f"near: {', '.join(possible)}" if possible else "--help lists its arguments and options"
     what = error.format_message().split("\n")[0].partition(" (Possible")[0].rstrip(".")
     return f"{what} ({verb}): {near}; run '{verb} --help'"
 

@@ -15,24 +15,24 @@ from attnscope.text.classes import parse_classes
 
 
 def measure(
-    text: Annotated[str | None, typer.Argument(help="The prompt, read as it is.")] = None,
-    file: Annotated[Path | None, typer.Option(help="Read the prompt from a file (UTF-8); - is standard input.")] = None,
+    text: Annotated[str | None, typer.Argument(help="The prompt, taken literally.")] = None,
+    file: Annotated[Path | None, typer.Option(help="Read the prompt from a UTF-8 file; - is standard input.")] = None,
     model: Annotated[str, typer.Option(help="A built-in name, org/name, a folder or a .gguf file.")] = (
         options.DEFAULT_MODEL
     ),
-    queries: Annotated[str, typer.Option(help="Whose gaze: last, all, or both as last,all.")] = "last",
+    queries: Annotated[str, typer.Option(help="Which tokens look: last, all, or both as last,all.")] = "last",
     layers: Annotated[str, typer.Option(help="Layers from 0: 0,16,20 or 0-3; all by default.")] = "all",
     heads: Annotated[str, typer.Option(help="Heads from 0: 0,3 or 0-3; all by default.")] = "all",
     classes: Annotated[
         list[str] | None,
-        typer.Option("--class", help="A kind of token: 'hash=#', 'digits=re:[0-9]', 'marks=special:'. Repeatable."),
+        typer.Option("--class", help="A token class: 'hash=#', 'digits=re:[0-9]', 'special=special:'. Repeatable."),
     ] = None,
-    chat: Annotated[bool, typer.Option("--chat", help="Put the text through the model's chat template.")] = False,
+    chat: Annotated[bool, typer.Option("--chat", help="Apply the model's chat template.")] = False,
     entropy: Annotated[bool, typer.Option("--entropy", help="Also measure each head's entropy, in nats.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
-    picture: Annotated[Path | None, typer.Option(help="Draw it: a .png, .svg, .pdf or .html file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a single JSON object.")] = False,
+    picture: Annotated[Path | None, typer.Option(help="Save a figure as a .png, .svg, .pdf or .html file.")] = None,
     beyond_context: Annotated[
-        bool, typer.Option("--beyond-context", help="Measure a prompt longer than the model was made for.")
+        bool, typer.Option("--beyond-context", help="Measure a prompt longer than the model's context.")
     ] = False,
     adapter: options.Adapter = None,
     revision: options.Revision = None,
@@ -42,7 +42,7 @@ def measure(
     trust_remote_code: options.TrustRemoteCode = False,
     allow_pickle: options.AllowPickle = False,
 ) -> None:
-    """Measure what every layer and head looks at in one prompt."""
+    """Measure where every layer and head looks in one prompt."""
     rules = parse_classes(classes or [])
     groups = _groups(queries)
     chosen_layers, chosen_heads = options.numbers(layers, "--layers"), options.numbers(heads, "--heads")
@@ -71,7 +71,7 @@ def measure(
         print(f"attnscope: warning: class '{name}' matches 0 of {len(reading.tokens)} tokens", file=sys.stderr)  # noqa: T201
     warning = reading.evidence["input"]["warning"]
     if warning:
-        print(f"attnscope: warning: the prompt may be wrong for {lens.name}: {warning}", file=sys.stderr)  # noqa: T201
+        print(f"attnscope: warning: {lens.name} may expect another prompt: {warning}", file=sys.stderr)  # noqa: T201
     if picture is not None:
         from attnscope.figures.prompt import mass_by_layer, received_along_prompt
         from attnscope.figures.save import save
@@ -92,11 +92,11 @@ def _groups(queries: str) -> list[str]:
     for name in groups:
         if name not in ("last", "all"):
             raise AttnscopeError(
-                f"unknown query group '{name}'", where="--queries", allowed="last, all", todo="use one or both of them"
+                f"unknown query group '{name}'", where="--queries", allowed="last, all", todo="use one or both"
             )
     if not groups or len(set(groups)) < len(groups):
         raise AttnscopeError(
-            "query groups are missing or named twice",
+            "query groups are missing or repeated",
             where="--queries",
             allowed="last, all, or last,all",
             todo="name each once",
@@ -107,20 +107,20 @@ def _groups(queries: str) -> list[str]:
 def _prompt(text: str | None, file: Path | None) -> str:
     if (text is None) == (file is None):
         raise AttnscopeError(
-            "no prompt given" if text is None else "two prompts given",
+            "there is no prompt" if text is None else "there are two prompts",
             where="measure",
             allowed="a text or --file FILE",
-            todo="give one of them",
+            todo="give one of the two",
         )
     if file is not None:
         try:
             raw = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
-            text = raw.decode("utf-8")  # read as bytes, so that line ends stay as they are
+            text = raw.decode("utf-8")  # read as bytes, so that line endings are preserved
         except OSError as error:
             raise AttnscopeError(
                 "can't read the prompt",
                 where=str(file),
-                allowed=f"a file that can be read ({error.strerror})",
+                allowed=f"a file you can read ({error.strerror})",
                 todo="check the path",
             ) from error
         except UnicodeDecodeError as error:
@@ -137,10 +137,10 @@ def _prompt(text: str | None, file: Path | None) -> str:
             "the prompt is not UTF-8 text",
             where=f"character {error.start}",
             allowed="UTF-8",
-            todo="give it with --file, or in a UTF-8 terminal",
+            todo="use --file, or a UTF-8 terminal",
         ) from error
     if not text:
         raise AttnscopeError(
-            "the prompt is empty", where="prompt", allowed="at least one token of text", todo="give it some text"
+            "the prompt is empty", where="prompt", allowed="at least one token of text", todo="write some text"
         )
     return text

@@ -1,4 +1,4 @@
-"""`attnscope models`: what can be measured by name, and which architectures were verified."""
+"""`attnscope models`: the built-in models, and the verified architectures."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import typer
 
 
 def models(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a single JSON object.")] = False,
 ) -> None:
-    """List the built-in models, where each is cached, and the architectures verified."""
+    """List the built-in models, where each is cached, and the verified architectures."""
     from attnscope.models.builtin import BUILTINS
     from attnscope.models.cache import is_whole, place
     from attnscope.models.package import origin

@@ -1,4 +1,4 @@
-"""How options are written, shared by the verbs."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from attnscope.errors import AttnscopeError
 DEFAULT_MODEL = "smollm2-135m-instruct"
 
 Adapter = Annotated[
-    str | None, typer.Option(help="A PEFT adapter to put on the model: a folder, a Hub id or a built-in name.")
+    str | None, typer.Option(help="A PEFT adapter for the model: a folder, a Hub id or a built-in name.")
 ]
 Revision = Annotated[str | None, typer.Option(help="Revision of a Hub model.")]
-Dtype = Annotated[str | None, typer.Option(help="float32, bfloat16, float16; by default float32 on a CPU.")]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps; by default the best there is.")]
+Dtype = Annotated[str | None, typer.Option(help="float32, bfloat16 or float16; by default float32 on a CPU.")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps; by default the best available.")]
 DeviceMap = Annotated[str | None, typer.Option(help="Spread a large model over devices: auto, balanced, ...")]
 TrustRemoteCode = Annotated[
     bool, typer.Option("--trust-remote-code", help="Run code that comes with the model. Only for models you trust.")
@@ -29,23 +29,23 @@ def numbers(text: str | None, option: str) -> list[int] | None:
     """`0,16,20`, `0-3`, `0-3,16` -> numbers; `all` or nothing -> None."""
     if text is None or text.strip() == "all":
         return None
-    found: list[int] = []
+    chosen: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         try:
-            found.extend(range(int(first), int(last) + 1) if dash else [int(first)])
+            chosen.extend(range(int(first), int(last) + 1) if dash else [int(first)])
         except ValueError:
             raise AttnscopeError(
                 f"can't read '{part.strip()}'",
                 where=option,
                 allowed="numbers from 0 such as 0,16,20 or 0-3, or all",
-                todo="write it so",
+                todo="write it like that",
             ) from None
-    if not found:
+    if not chosen:
         raise AttnscopeError(
             f"'{text}' names nothing",
             where=option,
             allowed="numbers from 0 such as 0,16,20 or 0-3, or all",
-            todo="write it so",
+            todo="write it like that",
         )
-    return found
+    return chosen

@@ -1,4 +1,4 @@
-"""How long work shows itself: a bar with the time left on a terminal, a line now and then elsewhere."""
+"""Progress of long work: a bar with the time left on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-EVERY = 15.0  # seconds between lines where there is no terminal
+EVERY = 15.0  # seconds between lines, without a terminal
 
 
 class Bar:
-    """A watcher (see runs.perform) on standard error."""
+    """A watcher (see runs.perform) that prints to standard error."""
 
     def __init__(self) -> None:
         self._console = Console(file=sys.stderr)
@@ -30,7 +30,7 @@ class Bar:
         )
         self._task: TaskID | None = None
         self._what, self._total, self._done = "", 0, 0
-        self._began = self._told = time.monotonic()
+        self._began = self._last_line = time.monotonic()
 
     def __enter__(self) -> Bar:
         self._progress.start()
@@ -43,7 +43,7 @@ class Bar:
 
     def begin(self, what: str, tokens: int) -> None:
         self._what, self._total, self._done = what, tokens, 0
-        self._began = self._told = time.monotonic()
+        self._began = self._last_line = time.monotonic()
         self._task = self._progress.add_task(escape(what), total=tokens)
 
     def advance(self, tokens: int) -> None:
@@ -51,10 +51,10 @@ class Bar:
         if self._task is not None:
             self._progress.update(self._task, completed=self._done)
         now = time.monotonic()
-        if not self._console.is_terminal and now - self._told >= EVERY and self._done < self._total:
+        if not self._console.is_terminal and now - self._last_line >= EVERY and self._done < self._total:
             left = (now - self._began) * (self._total - self._done) / max(1, self._done)
             self.say(f"{self._what}: {100 * self._done // self._total} %, about {left:.0f} s left")
-            self._told = now
+            self._last_line = now
 
     def say(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)

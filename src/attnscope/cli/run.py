@@ -22,27 +22,25 @@ Limit = Annotated[int | None, typer.Option(min=1, help="Only the first N prompts
 Models = Annotated[str | None, typer.Option(help="Only these models, by label: a,b.")]
 Swap = Annotated[
     list[str] | None,
-    typer.Option(
-        "--model", help="LABEL=SOURCE: another model in its place, repeatable. SOURCE alone if the study has one model."
-    ),
+    typer.Option("--model", help="LABEL=SOURCE replaces a model, repeatable; SOURCE alone if the study has only one."),
 ]
 
 
 def run(
     study: StudyName,
-    out: Annotated[Path | None, typer.Option(help="The run's folder; runs/NAME by default.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/NAME by default.")] = None,
     limit: Limit = None,
     models: Models = None,
     swap: Swap = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell cells, tokens, time and disk.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first prompt that can't be measured.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print cells, tokens, time and disk space.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop if any prompt can't be measured.")] = False,
     forget: Annotated[
         bool, typer.Option("--forget", help="Remove what was measured for other versions of the study.")
     ] = False,
     trust_remote_code: options.TrustRemoteCode = False,
     allow_pickle: options.AllowPickle = False,
 ) -> None:
-    """Run a study: measure, write tables, draw figures, write the report. Run again, it goes on where it was."""
+    """Run a study: measure, write tables, draw figures, write the report. Run it again to continue where it stopped."""
     from attnscope.studies import default_folder, request_study
 
     command = shlex.join(["attnscope", *sys.argv[1:]])
@@ -76,18 +74,20 @@ def _perform(request: RunRequest, folder: Path, command: str) -> None:
         try:
             outcome = perform_request(request, folder, bar)
         except KeyboardInterrupt:
-            bar.say(f"stopped; what is measured is kept in {folder}. Go on with: {command}")
+            bar.say(f"stopped; what has been measured is in {folder}. Continue with: {command}")
             raise
     if outcome.unchanged and is_reported(folder):
-        print(f"nothing to do: {folder} is finished and the study has not changed ({outcome.kept} cells)")  # noqa: T201
+        print(f"nothing to do: {folder} is up to date ({outcome.kept} cells)")  # noqa: T201
         print(f"report: {folder / 'report.html'}")  # noqa: T201
         return
     _summarise(outcome, report_run(folder))
 
 
-def _summarise(outcome: Outcome, made: Reported) -> None:
-    speed = f", {outcome.tokens / outcome.seconds:,.0f} tokens a second" if outcome.measured and outcome.seconds else ""
-    kept = f", {outcome.kept} were there already" if outcome.kept else ""
+def _summarise(outcome: Outcome, reported: Reported) -> None:
+    speed = (
+        f", {outcome.tokens / outcome.seconds:,.0f} tokens per second" if outcome.measured and outcome.seconds else ""
+    )
+    kept = f", {outcome.kept} were measured before" if outcome.kept else ""
     print(f"measured {outcome.measured} cells ({outcome.tokens:,} tokens){kept} in {outcome.seconds:.0f} s{speed}")  # noqa: T201
     if outcome.dropped:
         print(f"dropped {len(outcome.dropped)} cells:")  # noqa: T201
@@ -95,29 +95,29 @@ def _summarise(outcome: Outcome, made: Reported) -> None:
             print(f"  {each.model}, {each.condition}, prompt {each.prompt}: {each.reason}")  # noqa: T201
         if len(outcome.dropped) > 5:
             print(f"  and {len(outcome.dropped) - 5} more, in the manifest")  # noqa: T201
-    for figure in made.figures:
-        print(f"figure {figure.name}: {made.page.parent / 'figures' / figure.name}.{{svg,png,pdf,vl.json,csv,md}}")  # noqa: T201
-    _tell_trouble(made)
-    print(f"report: {made.page}")  # noqa: T201
+    for figure in reported.figures:
+        print(f"figure {figure.name}: {reported.page.parent / 'figures' / figure.name}.{{svg,png,pdf,vl.json,csv,md}}")  # noqa: T201
+    _print_warnings(reported)
+    print(f"report: {reported.page}")  # noqa: T201
 
 
-def _tell_trouble(made: Reported) -> None:
-    for warning in made.warnings:
+def _print_warnings(reported: Reported) -> None:
+    for warning in reported.warnings:
         print(f"attnscope: warning: {warning}", file=sys.stderr)  # noqa: T201
-    for name in made.empty:
-        why = "its rule matches nothing there, or only what earlier classes claim"
-        print(f"class {name}: no token that the queries see belongs to it; {why}")  # noqa: T201
-    for name, reason in made.undrawn.items():
-        print(f"figure {name} is not drawn: {reason}")  # noqa: T201
+    for name in reported.empty:
+        why = "its rule matches nothing, or only tokens of earlier classes"
+        print(f"class {name} has no token that the queries see: {why}")  # noqa: T201
+    for name, reason in reported.undrawn.items():
+        print(f"figure {name} was not drawn: {reason}")  # noqa: T201
 
 
 def report(run: Annotated[Path, typer.Argument(help="A run's folder.")]) -> None:
-    """Draw a run's figures and write its report again; no model is loaded."""
+    """Redraw a run's figures and rewrite its report, without loading a model."""
     from attnscope.report.write import report_run
 
-    made = report_run(run)
-    _tell_trouble(made)
-    print(f"{len(made.figures)} figures; report: {made.page}")  # noqa: T201
+    reported = report_run(run)
+    _print_warnings(reported)
+    print(f"{len(reported.figures)} figures; report: {reported.page}")  # noqa: T201
 
 
 def new(file: Annotated[Path, typer.Argument(help="The study file to write.")]) -> None:
@@ -126,11 +126,11 @@ def new(file: Annotated[Path, typer.Argument(help="The study file to write.")]) 
 
     if file.exists():
         raise AttnscopeError(
-            "there is a file of that name", where=str(file), allowed="a new file", todo="choose another name"
+            "the file exists already", where=str(file), allowed="a new file", todo="choose another name"
         )
     if not file.absolute().parent.is_dir():
         raise AttnscopeError(
-            "there is no such folder", where=str(file), allowed="a folder that exists", todo="make the folder first"
+            "there is no such folder", where=str(file), allowed="an existing folder", todo="create the folder first"
         )
     file.write_text((files("attnscope.study") / "start.yaml").read_text(encoding="utf-8"), encoding="utf-8")
     print(f"wrote {file}; run it with: attnscope run {file}")  # noqa: T201
@@ -152,18 +152,18 @@ def swaps(given: list[str] | None) -> dict[str, str]:
                 f"can't read '{each}'",
                 where="--model",
                 allowed="LABEL=SOURCE, or SOURCE alone",
-                todo="write it so, as in Qwen-Phys=folder",
+                todo="write it as in Qwen-Phys=folder",
             )
         sources[label] = source
     return sources
 
 
 def instead(given: list[str] | None) -> str | None:
-    """The source that is given without a label, if one is."""
+    """The source given without a label, if there is one."""
     alone = [each for each in given or () if "=" not in each]
     if len(alone) > 1 or (alone and len(given or ()) > 1):
         raise AttnscopeError(
-            "several models are given, not all with a label",
+            "there are several models, not all with a label",
             where=f"--model {alone[0]}",
             allowed="LABEL=SOURCE for each, or one SOURCE alone",
             todo="say which model of the study each replaces",

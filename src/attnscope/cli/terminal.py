@@ -1,4 +1,4 @@
-"""Readings and evidence as tables and small pictures in a terminal."""
+"""Readings and evidence as tables and shaded text in a terminal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def show_reading(reading: Reading, classes: Mapping[str, str]) -> None:
     difference = evidence["check"]["difference"]
     console.print(
         f"{escape(evidence['model'])}: {len(reading.tokens)} tokens, {len(reading.layers)} layers x "
-        f"{len(reading.heads)} heads, read through {evidence['check']['way']}, "
+        f"{len(reading.heads)} heads, measured through {evidence['check']['way']}, "
         f"within {difference:.0e} of eager attention",
         highlight=False,
     )
@@ -53,7 +53,8 @@ def _mass_table(mass: pl.DataFrame, names: Sequence[str], queries: str) -> Table
     means = mass.group_by("layer", "token_class", maintain_order=True).agg(pl.col("mass", "expected").mean())
     by_place = {(row["layer"], row["token_class"]): row for row in means.iter_rows(named=True)}
     table = Table(
-        title=f"mass by class, queries: {queries} (mean over heads; x: times a uniform gaze)", title_justify="left"
+        title=f"mass by class, queries: {queries} (mean over heads; x: relative to uniform attention)",
+        title_justify="left",
     )
     table.add_column("layer", justify="right")
     for name in names:
@@ -82,7 +83,7 @@ def _top_table(reading: Reading, received: np.ndarray[Any, Any], queries: str) -
 
 
 def _shaded(reading: Reading, received: np.ndarray[Any, Any]) -> Text:
-    """The prompt, each token's ground the redder the more it receives; the largest is left out of the scale."""
+    """The prompt, each token redder the more it receives; the second highest sets the scale."""
     scale = np.sort(received)[-2] if len(received) > 1 else received[0]
     text = Text()
     tokens = list(reading.tokens)
@@ -110,24 +111,24 @@ def show_card(lens: Lens, card: Card) -> None:
     table.add_column(f"{card.short.tokens} tokens", justify="right")
     table.add_column(f"{card.long.tokens} tokens", justify="right")
     pair = (card.short, card.long)
-    table.add_row("read through", *(part.way for part in pair))
+    table.add_row("measured through", *(part.way for part in pair))
     table.add_row(
-        "largest difference to eager attention",
+        "largest difference from eager attention",
         *(f"{part.difference:.1e}" for part in pair),
     )
-    table.add_row("largest error of a row's sum", *(f"{part.row_sum_error:.1e}" for part in pair))
-    table.add_row("largest share left to a sink", *(f"{part.sink_share:.3f}" for part in pair))
+    table.add_row("largest error of a row sum", *(f"{part.row_sum_error:.1e}" for part in pair))
+    table.add_row("largest share taken by a sink", *(f"{part.sink_share:.3f}" for part in pair))
     table.add_row("causal", *("yes" if part.causal else "no" for part in pair))
-    table.add_row("attention calls a layer", *(_counts(part.calls.values()) for part in pair))
+    table.add_row("attention calls per layer", *(_counts(part.calls.values()) for part in pair))
     for kind in dict.fromkeys(card.long.masks.values()):
         layers = [str(layer) for layer, each in sorted(card.long.masks.items()) if each == kind]
         table.add_row(f"mask: {kind}", "", f"layers {layers[0]}-{layers[-1]}" if len(layers) > 2 else ", ".join(layers))
     check = lens.input_check
     for words, loss in ((f"with {check.bos}", check.with_bos), ("without BOS", check.without_bos)):
         if loss is not None:
-            table.add_row(f"loss per token on a plain text, {escape(words)}", f"{loss:.2f}", "")
+            table.add_row(f"loss per token on plain text, {escape(words)}", f"{loss:.2f}", "")
     for case, (ratio, least, most) in card.cost.items():
-        words = "plain forward again: noise" if case == "plain, again" else f"cost of queries {case}"
+        words = "plain forward, repeated: noise" if case == "plain, again" else f"cost of queries {case}"
         table.add_row(f"{words}, plain = 1", "", f"{ratio:.2f} ({least:.2f} to {most:.2f})")
     console.print(table)
     if lens.loaded.made_from:
@@ -136,7 +137,7 @@ def show_card(lens: Lens, card: Card) -> None:
         console.print(f"licence: {lens.loaded.licence}", highlight=False, markup=False)
     if check.wants_bos is not None and check.wants_bos != check.added:
         plain = [check.bos_id or 0] if check.added else []
-        console.print(f"warning, of a plain prompt: {check.warning(plain)}", highlight=False, markup=False)
+        console.print(f"warning for plain prompts: {check.warning(plain)}", highlight=False, markup=False)
 
 
 def _counts(calls: Any) -> str:
@@ -144,13 +145,13 @@ def _counts(calls: Any) -> str:
 
 
 def show_models(rows: Sequence[Mapping[str, Any]], verified: Mapping[str, Sequence[str]]) -> None:
-    """Built-in names, where each is cached, and the architectures verified."""
+    """Built-in models, where each is cached, and the verified architectures."""
     console = Console(soft_wrap=True)
     table = Table(title="built-in models", title_justify="left")
     for column in ("name", "layers x heads", "weights", "licence", "cached"):
         table.add_column(column, overflow="fold")
     for row in rows:
-        cached = row["folder"] if row["cached"] else "no (fetched when first used)"
+        cached = row["folder"] if row["cached"] else "no (downloaded on first use)"
         weights = f"{row['quantization']}, expanded to float32" if row["quantization"] else "float32"
         table.add_row(row["name"], f"{row['layers']} x {row['heads']}", weights, row["licence"], cached)
     console.print(table)
@@ -158,11 +159,9 @@ def show_models(rows: Sequence[Mapping[str, Any]], verified: Mapping[str, Sequen
         if row["adapter_on"]:
             console.print(f"{row['name']} is {row['adapter_on']} with an adapter that comes with attnscope.")
     console.print(
-        "Quantized weights, expanded to float32, give the numbers of the quantized model, not exactly the original's."
+        "Quantized weights, expanded to float32, give the quantized model's numbers, not exactly the original's."
     )
-    console.print(
-        "Any other model: org/name on the Hub, a folder, or a .gguf file; --adapter puts a PEFT adapter on it."
-    )
+    console.print("Any other model: org/name on the Hub, a folder or a .gguf file; add a PEFT adapter with --adapter.")
     for way, names in verified.items():
         console.print(f"\nverified through {way}: {', '.join(names)}", highlight=False)
-    console.print("\nEvery model is compared with eager attention before its first reading; what differs is refused.")
+    console.print("\nEvery model is compared with eager attention before its first reading, and refused if it differs.")

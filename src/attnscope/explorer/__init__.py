@@ -1,1 +1,1 @@
-"""The explorer: a web app over runs. Reads their files alone; what it shows are the figures of `figures/`."""
+"""The explorer: a web app that shows runs. It reads only their files, and draws the figures of `figures/`."""

@@ -1,4 +1,4 @@
-"""Who may ask, and what a page may do: Host, Origin and token are checked, and every answer carries a strict policy."""
+"""Who may send requests, and what a page may do: checks Host, Origin and token; every response has a strict policy."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ HEADERS = {
 
 
 class Guard:
-    """Before the app. hosts: what a Host header may say; token: what the address must hold, if others can reach it."""
+    """Wraps the app. hosts: allowed Host headers; token: required in the address, if other machines can reach it."""
 
     def __init__(self, app: App, hosts: frozenset[str], token: str | None, port: int) -> None:
         self.app, self.hosts, self.token = app, hosts, token
-        self.cookie = f"{COOKIE}_{port}"  # a cookie is for all ports of a host
+        self.cookie = f"{COOKIE}_{port}"  # cookies are shared by all ports of a host
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -40,7 +40,7 @@ class Guard:
                 await self.app(scope, receive, send)
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        refused = self._refusal(headers) or self._without_token(scope, headers)
+        refusal = self._refusal(headers) or self._without_token(scope, headers)
         given = self._token_in_address(scope)
 
         async def guarded(message: MutableMapping[str, Any]) -> None:
@@ -48,22 +48,22 @@ class Guard:
                 message["headers"] = [*message.get("headers", ()), *self._headers(given)]
             await send(message)
 
-        if refused is not None:
-            await _refuse(guarded, *refused)
+        if refusal is not None:
+            await _refuse(guarded, *refusal)
             return
         await self.app(scope, receive, guarded)
 
     def _refusal(self, headers: dict[str, str]) -> tuple[int, str] | None:
         if headers.get("host", "").lower() not in self.hosts:
-            return 421, "this address is not the explorer's; use the one that 'attnscope serve' printed"
+            return 421, "the explorer does not answer at this address; use the one that 'attnscope serve' printed"
         origin = headers.get("origin")
         if origin is not None and origin.lower() not in {f"http://{host}" for host in self.hosts}:
-            return 403, "another site may not ask the explorer"
+            return 403, "requests from other sites are not allowed"
         if headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate":
-            return 403, "another site may not ask the explorer"
+            return 403, "requests from other sites are not allowed"
         length = headers.get("content-length", "0")
         if not length.isdigit() or int(length) > MOST_BYTES or "transfer-encoding" in headers:
-            return 413, "this is more than the explorer reads"
+            return 413, "the request is too large"
         return None
 
     def _without_token(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str] | None:
@@ -74,26 +74,26 @@ class Guard:
             cookies.load(headers.get("cookie", ""))
         except CookieError:
             cookies.clear()
-        held = cookies.get(self.cookie)
-        if held is not None and secrets.compare_digest(held.value.encode(), self.token.encode()):
+        cookie = cookies.get(self.cookie)
+        if cookie is not None and secrets.compare_digest(cookie.value.encode(), self.token.encode()):
             return None
-        return 401, "a token is missing; use the whole address that 'attnscope serve' printed"
+        return 401, "the token is missing; use the full address that 'attnscope serve' printed"
 
     def _token_in_address(self, scope: Scope) -> bool:
         if self.token is None:
             return False
         try:
             given = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=100).get("token", [""])[0]
-        except ValueError:  # more than any page of the explorer has
+        except ValueError:  # more fields than any page sends
             return False
         return secrets.compare_digest(given.encode(), self.token.encode())
 
     def _headers(self, given: bool) -> list[tuple[bytes, bytes]]:
-        made = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+        headers = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
         if given:
             cookie = f"{self.cookie}={self.token}; HttpOnly; SameSite=Strict; Path=/"
-            made.append((b"set-cookie", cookie.encode()))
-        return made
+            headers.append((b"set-cookie", cookie.encode()))
+        return headers
 
 
 async def _refuse(send: Send, status: int, why: str) -> None:

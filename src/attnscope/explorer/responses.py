@@ -1,4 +1,4 @@
-"""What the explorer answers, as data: no more than a page shows."""
+"""The explorer's responses, as data: no more than a page shows."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import BaseModel
 
 
-class Trouble(BaseModel):
-    """What went wrong, in four parts."""
+class Problem(BaseModel):
+    """What went wrong, in the four parts of an error."""
 
     what: str
     where: str
@@ -16,21 +16,22 @@ class Trouble(BaseModel):
     todo: str
 
 
-class RunLine(BaseModel):
+class RunEntry(BaseModel):
     """A run in the list of runs."""
 
     name: str
     title: str
     question: str | None = None
     status: str
-    trouble: Trouble | None = None
+    problem: Problem | None = None
 
 
-class Shown(BaseModel):
-    """What there is to show, and whether prompts can be tried."""
+class RunList(BaseModel):
+    """The runs that are served."""
 
-    runs: list[RunLine]
+    runs: list[RunEntry]
     live: str | None
+    """The model that measures prompts typed in the browser; None if there is none."""
     version: str
 
 
@@ -40,39 +41,41 @@ class ModelFacts(BaseModel):
     layers: list[int]
     heads: list[int]
     conditions: list[str]
-    """Under which it has prompts."""
+    """Conditions under which it has prompts."""
 
 
-class Named(BaseModel):
-    """Something that can be chosen: its name, what it is called, its colour."""
+class Choice(BaseModel):
+    """Something that can be chosen: its name, its label and its colour."""
 
     name: str
     label: str
     colour: str | None = None
 
 
-class ConditionFacts(Named):
+class ConditionFacts(Choice):
     inserts: bool
     without: list[str]
-    """Classes that no token under it belongs to."""
+    """Classes without a token under this condition."""
 
 
-class MeasureFacts(Named):
+class MeasureFacts(Choice):
     queries: list[str]
     """Query groups that have it."""
     enrichment: bool
-    """Whether it can be told as times a uniform gaze."""
+    """Whether it can be shown relative to uniform attention."""
 
 
-class FigureLine(BaseModel):
+class StudyFigure(BaseModel):
+    """A figure of the study."""
+
     name: str
     kind: str
     title: str
-    part: dict[str, Any]
+    spec: dict[str, Any]
     """Its lines in the study file."""
 
 
-class Drop(BaseModel):
+class DroppedPrompt(BaseModel):
     model: str
     condition: str
     prompt: int
@@ -80,25 +83,26 @@ class Drop(BaseModel):
 
 
 class RunFacts(BaseModel):
-    """All that can be chosen in a run."""
+    """Everything that can be chosen in a run."""
 
     name: str
     title: str
     question: str | None
     status: str
     planned: str
-    """What the study is of, measured or not."""
+    """How many models and conditions the study has, measured or not."""
     summary: str
     prompts: int
     first_prompt: int
     models: list[ModelFacts]
     conditions: list[ConditionFacts]
-    queries: list[Named]
-    classes: list[Named]
+    queries: list[Choice]
+    classes: list[Choice]
     measures: list[MeasureFacts]
-    figures: list[FigureLine]
+    figures: list[StudyFigure]
     empty: list[str]
-    dropped: list[Drop]
+    """Classes without a token that the queries see."""
+    dropped: list[DroppedPrompt]
     more_dropped: int
     command: str | None
 
@@ -113,32 +117,34 @@ class Section(BaseModel):
     items: list[list[Words]]
 
 
-class Drawn(BaseModel):
-    """A figure: the chart, and all that is told of it."""
+class Figure(BaseModel):
+    """A chart with its title, caption and reading."""
 
     title: str
     caption: str
     reading: list[Section]
     chart: dict[str, Any]
     study: str
-    """The lines of a study file that make it."""
+    """The lines of a study file that draw it."""
     top: list[dict[str, Any]]
-    """Of a map: the heads of the largest values."""
-    reach: float | None
-    """Of bars and lines: how high they reach, for those who draw two on one scale."""
+    """Of a map: the heads with the largest values."""
+    upper: float | None
+    """Of bars and lines: the upper end of the scale, to draw two charts on the same one."""
 
 
-class SheetRows(BaseModel):
+class ComparisonTable(BaseModel):
     title: str
     columns: list[str]
     rows: list[list[str]]
     grayed: list[bool]
 
 
-class ComparisonSheets(BaseModel):
+class ComparisonTables(BaseModel):
+    """One comparison."""
+
     name: str
     facts: list[str]
-    sheets: list[SheetRows]
+    tables: list[ComparisonTable]
 
 
 class Rank(BaseModel):
@@ -151,7 +157,7 @@ class Rank(BaseModel):
     low: float | None = None
     high: float | None = None
     q: float | None = None
-    sure: bool | None = None
+    significant: bool | None = None
 
 
 class HeadFacts(BaseModel):
@@ -159,41 +165,44 @@ class HeadFacts(BaseModel):
     layer: int
     head: int
     kinds: list[dict[str, Any]]
-    """By condition: kind, and every score that is known."""
+    """Per condition: its kind, and every known score."""
     ranks: list[Rank]
-    """By mass on each class, under each condition."""
+    """Ranked by mass on each class, under each condition."""
     changes: list[Rank]
-    """By change between conditions and models, class by class."""
+    """Ranked by the difference between conditions or models, class by class."""
 
 
-class PromptLine(BaseModel):
+class PromptEntry(BaseModel):
+    """A prompt in a list of prompts."""
+
     number: int
     name: str
-    begins: str
+    excerpt: str
     tokens: int
 
 
-class PromptLines(BaseModel):
-    prompts: list[PromptLine]
-    found: int
+class PromptMatches(BaseModel):
+    prompts: list[PromptEntry]
+    total: int
+    """How many match; the list may be shorter."""
 
 
 class TokenFacts(BaseModel):
     position: int
     text: str
     length: int
-    """Of its text, which may be cut."""
+    """Characters of its text, of which `text` may be only the beginning."""
     attention: float | None
     segment: str
     base: int | None
-    """The same token in the base prompt."""
+    """Its position in the base prompt."""
     shared: str | None
-    """What it has in common with the same token under another condition or in another model."""
+    """A key that is equal for the same token under another condition or in another model."""
     classes: list[str]
 
 
 class PromptText(BaseModel):
-    """A prompt as a model got it, with what its tokens receive."""
+    """A prompt as a model sees it, with the attention that its tokens receive."""
 
     number: int
     name: str
@@ -203,16 +212,16 @@ class PromptText(BaseModel):
     tokens: list[TokenFacts]
     first: int
     count: int
-    """Of all tokens; those shown may be fewer."""
+    """How many tokens it has; `tokens` may be a part of them."""
     highest: float
-    """Of all tokens."""
+    """The highest attention of all tokens."""
     top: float
     """The second highest attention of all tokens, where the scale of shades ends."""
     segments: list[str]
     reading: list[str]
-    before: int | None
-    """The prompt before it, and after it."""
-    after: int | None
+    previous: int | None
+    """The numbers of the previous prompt and of the next."""
+    next: int | None
 
 
 class PairRow(BaseModel):
@@ -223,13 +232,13 @@ class PairRow(BaseModel):
     low: float | None
     high: float | None
     q: float | None
-    sure: bool | None
-    """Whether the difference is no chance and above what rounding makes; null if that is not tested."""
+    significant: bool | None
+    """Whether the difference is significant and larger than rounding; null if it is not tested."""
     n: int
 
 
 class Pair(BaseModel):
-    """Two heads, within prompts: right less left."""
+    """Two heads, within prompts: right minus left."""
 
     rows: list[PairRow]
     facts: list[str]

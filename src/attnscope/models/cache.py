@@ -1,7 +1,7 @@
-"""Where prepared models are kept, and how one gets there whole or not at all.
+"""Where prepared models are stored. A model is stored completely or not at all.
 
-A model is prepared in a folder beside its place and moved there in one step, under a lock. The marker inside names
-every file with its size and SHA-256; a folder without a marker that fits is not a model.
+A model is prepared in a temporary folder and moved into place in one step, under a lock. The marker file inside lists
+every file with its size and SHA-256; a folder without a matching marker file is not a model.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from attnscope.models.narration import step
 from attnscope.places import cache_folder
 
 MARKER = "attnscope.json"
-CONVERSION = "float32 safetensors 2"  # raise the number when converted models must be converted again
+CONVERSION = "float32 safetensors 2"  # raise the number to have every model converted again
 
 
 def place(name: str) -> Path:
@@ -32,7 +32,7 @@ def place(name: str) -> Path:
 
 
 def is_whole(folder: Path, origin: str) -> bool:
-    """Whether a finished preparation of this very origin is here with every file at its full size."""
+    """Whether the folder holds a finished model from this exact origin, with every file at its full size."""
     try:
         marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
         files: dict[str, dict[str, int]] = marker["files"]
@@ -46,7 +46,7 @@ def is_whole(folder: Path, origin: str) -> bool:
 
 
 def recorded_hashes(folder: Path) -> dict[str, str] | None:
-    """SHA-256 by file name as noted when the folder was published, or None if it isn't a published one."""
+    """SHA-256 by file name as recorded when the folder was published; None if it wasn't."""
     try:
         files = json.loads((folder / MARKER).read_text(encoding="utf-8"))["files"]
         return {name: str(file["sha256"]) for name, file in files.items()}
@@ -55,9 +55,9 @@ def recorded_hashes(folder: Path) -> dict[str, str] | None:
 
 
 def prepared(name: str, origin: str, fill: Callable[[Path], None]) -> Path:
-    """The folder of a prepared model; `fill` writes it into an empty folder if it isn't there whole.
+    """The folder of a prepared model; if it is missing or incomplete, `fill` writes it into an empty folder.
 
-    origin: what the model is made from; another origin under the same name is prepared anew.
+    origin: what the model is made from. If it changes, the model is prepared again.
     """
     target = place(name)
     if is_whole(target, origin):
@@ -71,13 +71,13 @@ def prepared(name: str, origin: str, fill: Callable[[Path], None]) -> Path:
                 shutil.rmtree(leftover, ignore_errors=True)
             workshop = Path(tempfile.mkdtemp(prefix=f".{name}.preparing-", dir=target.parent))
             try:
-                made = workshop / "model"
-                made.mkdir()
-                fill(made)
-                _mark(made, origin)
+                filled = workshop / "model"
+                filled.mkdir()
+                fill(filled)
+                _write_marker(filled, origin)
                 if target.exists():
                     os.replace(target, workshop / "replaced")
-                os.replace(made, target)
+                os.replace(filled, target)
                 _sync(target.parent)
             finally:
                 shutil.rmtree(workshop, ignore_errors=True)
@@ -91,13 +91,13 @@ def sha256(path: Path) -> str:
 
 
 def let_read(path: Path) -> None:
-    """Give a file the rights that new files have; safetensors lets its writer alone read what it writes."""
+    """Give a file the permissions of a new file; safetensors makes its files readable by their owner only."""
     mask = os.umask(0o077)
     os.umask(mask)
     path.chmod(0o666 & ~mask)
 
 
-def _mark(folder: Path, origin: str) -> None:
+def _write_marker(folder: Path, origin: str) -> None:
     paths = sorted(path for path in folder.iterdir() if path.is_file())
     files = {path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in paths}
     for path in paths:
@@ -139,6 +139,6 @@ def _explained(target: Path) -> Iterator[None]:
         raise AttnscopeError(
             f"can't write {target.name} into the cache",
             where=str(error.filename or target),
-            allowed=f"the system says: {error.strerror or error}",
+            allowed=f"a cache that can be written to ({error.strerror or error})",
             todo="free some disk space" if full else "set ATTNSCOPE_CACHE to a folder you can write to",
         ) from error

@@ -1,4 +1,4 @@
-"""A folder or GGUF file on this machine becomes configuration, tokenizer and model, every weight accounted for."""
+"""Reads configuration, tokenizer and model from a local folder or GGUF file, with every weight accounted for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from attnscope.errors import AttnscopeError
+from attnscope.errors import AttnscopeError, Parameter
 from attnscope.models.memory import is_out_of_memory
 from attnscope.models.narration import libraries_silenced
 from attnscope.models.spans import with_whole_spans
@@ -37,13 +37,13 @@ def read_config(path: Path, *, trust_remote_code: bool) -> Any:
     try:
         with libraries_silenced():
             return AutoConfig.from_pretrained(_folder(path), trust_remote_code=trust_remote_code, **_gguf(path))
-    except Exception as error:  # transformers raises whatever a broken or unknown configuration trips
+    except Exception as error:  # a broken or unknown configuration makes transformers raise anything
         remote = "trust_remote_code" in str(error)
         raise AttnscopeError(
             "this model brings its own code" if remote else "the model's configuration can't be used",
             where=str(path),
-            allowed="code from a model is never run unless allowed" if remote else _first_sentence(error),
-            todo="if you trust its author, allow it (trust_remote_code=True)"
+            allowed="a model's own code runs only if you allow it" if remote else _first_sentence(error),
+            todo=("if you trust its author, pass ", Parameter("trust_remote_code", True))
             if remote
             else f"check the file; transformers {transformers.__version__} must know this architecture",
         ) from error
@@ -51,7 +51,7 @@ def read_config(path: Path, *, trust_remote_code: bool) -> Any:
 
 def read_tokenizer(path: Path, *, trust_remote_code: bool) -> Any:
     """The tokenizer of a model; it must be able to say which characters each token covers."""
-    said = "no tokenizer files"
+    problem = "no tokenizer files"
     tokenizer: Any = None
     if path.is_file() or any(path.glob("tokenizer*")) or any(path.glob("*vocab*")) or any(path.glob("*.model")):
         try:
@@ -60,12 +60,12 @@ def read_tokenizer(path: Path, *, trust_remote_code: bool) -> Any:
                     _folder(path), trust_remote_code=trust_remote_code, **_gguf(path)
                 )
         except Exception as error:
-            said = _first_sentence(error)
+            problem = _first_sentence(error)
     if tokenizer is None or len(tokenizer) == 0:
         raise AttnscopeError(
             "the model has no tokenizer that can be read",
             where=str(path),
-            allowed=said,
+            allowed=problem,
             todo="put the files of its tokenizer (tokenizer.json, tokenizer_config.json) beside the weights",
         )
     if not tokenizer.is_fast:
@@ -88,7 +88,7 @@ def read_model(
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
 ) -> PreTrainedModel:
-    """The model in evaluation mode; refuses one with weights that the checkpoint doesn't hold."""
+    """The model in evaluation mode; refused if the checkpoint lacks some of its weights."""
     options: dict[str, Any] = {"dtype": getattr(torch, dtype), "output_loading_info": True, **_gguf(path)}
     if trust_remote_code:
         options["trust_remote_code"] = True
@@ -133,14 +133,14 @@ def _refuse_random_weights(model: PreTrainedModel, report: dict[str, Any], path:
         raise AttnscopeError(
             f"the checkpoint lacks {len(missing)} of the model's weights",
             where=f"{path}, {', '.join(missing[:3])}{', ...' if len(missing) > 3 else ''}",
-            allowed="they would be random, and every number after them",
+            allowed="they would be random, and so would every number computed from them",
             todo="check that weights and config.json belong together, or download the model again",
         )
 
 
 def _is_measured(model: PreTrainedModel, key: str) -> bool:
-    # Attention depends on the body alone: a classifier or a BERT pooler may be missing. The language model head is
-    # kept to, as logits come from it (a tied one is never reported as missing).
+    # Attention depends on the body alone: a classifier or a BERT pooler may be missing. The language model head must be
+    # there, because logits come from it (a tied one is never reported as missing).
     if "pooler" in key.split("."):
         return False
     prefix = model.base_model_prefix

@@ -1,8 +1,8 @@
-"""GGUF files: checked to be whole, converted once to a safetensors folder, tokenized as their metadata says.
+"""GGUF files: checked for completeness, converted once to a safetensors folder, tokenized as their metadata says.
 
-Reading a GGUF takes a minute or more, most of it spent on the tokenizer, so the result is kept in the cache under the
-SHA-256 of the file. transformers' reader takes vocabulary, merges and chat template from a GGUF but not what is put
-around a text: `add_bos_token`, `add_eos_token` and `add_space_prefix` are applied here.
+Reading a GGUF takes a minute or more, most of it spent on the tokenizer, so the result is cached under the SHA-256 of
+the file. transformers' reader takes vocabulary, merges and chat template from a GGUF but not what goes around a text:
+`add_bos_token`, `add_eos_token` and `add_space_prefix` are applied here.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from attnscope.models.narration import libraries_silenced, step
 from attnscope.models.weights import broken
 
 # What a file without the flag means, by `tokenizer.ggml.model`: (begins with BOS, ends with EOS, begins with a space).
-_UNSAID = {"llama": (True, False, True), "gpt2": (False, False, False), "t5": (False, True, True)}
-# Byte-level vocabularies that begin with BOS all the same, by `tokenizer.ggml.pre`.
-_BOS_ALL_THE_SAME = frozenset(
+_DEFAULTS = {"llama": (True, False, True), "gpt2": (False, False, False), "t5": (False, True, True)}
+# Byte-level vocabularies that begin with BOS anyway, by `tokenizer.ggml.pre`.
+_BOS_ANYWAY = frozenset(
     {"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano", "tekken"}
 )
 HEADER = "gguf.json"  # in the converted folder
@@ -42,7 +42,7 @@ _AT_ONCE = 2  # copies of the weights in float32 while a file is converted
 
 @dataclass(frozen=True)
 class Header:
-    """What a GGUF file says of itself."""
+    """What a GGUF file says about itself."""
 
     tensors: int
     values: int
@@ -55,7 +55,7 @@ class Header:
 
 
 def gguf_folder(path: Path) -> Path:
-    """The converted folder of a GGUF file, made first if the cache doesn't have this very content."""
+    """The converted folder of a GGUF file; converted first if the cache doesn't have this exact file."""
     try:
         with step(f"Reading {path.name}"):
             digest = sha256(path)
@@ -63,8 +63,8 @@ def gguf_folder(path: Path) -> Path:
         raise AttnscopeError(
             "the model file can't be read",
             where=str(path),
-            allowed=f"the system says: {error.strerror}",
-            todo="check it",
+            allowed=f"a file you can read ({error.strerror})",
+            todo="check the path and its permissions",
         ) from error
 
     def fill(folder: Path) -> None:
@@ -76,14 +76,17 @@ def gguf_folder(path: Path) -> Path:
 def convert(path: Path, folder: Path) -> None:
     """Write a GGUF's weights (expanded to float32), tokenizer and chat template as a safetensors folder.
 
-    Refuses, before memory is allocated, a file that is cut short, damaged, or doesn't hold all it describes.
+    A file that is truncated, damaged or incomplete is refused before memory is allocated.
     """
-    with step(f"Converting {path.name} to safetensors (once; it takes a minute or two)"), shortage_explained(path.name):
+    with (
+        step(f"Converting {path.name} to safetensors (once; takes a minute or two)"),
+        shortage_explained(path.name),
+    ):
         reader = _reader(path)
         header = _header(path, reader)
         with _parsed_once(reader):
             config = read_config(path, trust_remote_code=False)
-        describe(config, path.name)  # refuses what could not be measured anyway
+        describe(config, path.name)  # refuses what couldn't be measured
         _refuse_if_incomplete(path, header, config)
         needed = 4 * header.values
         refuse_if_too_large(path.name, _AT_ONCE * needed, torch.device("cpu"), "float32")
@@ -115,39 +118,39 @@ def _header(path: Path, reader: Any) -> Header:
 
     if not reader.tensors:
         raise AttnscopeError(
-            "this GGUF file holds no weights",
+            "this GGUF file has no weights",
             where=str(path),
-            allowed="a file with tensors; some hold only a vocabulary",
+            allowed="a file with tensors (some have only a vocabulary)",
             todo="download the whole model",
         )
 
-    def said(key: str, default: Any = None) -> Any:
+    def field_value(key: str, default: Any = None) -> Any:
         field = reader.fields.get(key)
         return default if field is None else field.contents()
 
-    bos, eos, space = _UNSAID.get(said("tokenizer.ggml.model"), (False, False, False))
-    bos = bos or said("tokenizer.ggml.pre") in _BOS_ALL_THE_SAME
-    named = {end: said(f"tokenizer.ggml.{end}_token_id") is not None for end in ("bos", "eos")}
+    bos, eos, space = _DEFAULTS.get(field_value("tokenizer.ggml.model"), (False, False, False))
+    bos = bos or field_value("tokenizer.ggml.pre") in _BOS_ANYWAY
+    named = {end: field_value(f"tokenizer.ggml.{end}_token_id") is not None for end in ("bos", "eos")}
     for end, has in named.items():
-        if said(f"tokenizer.ggml.add_{end}_token") and not has:
+        if field_value(f"tokenizer.ggml.add_{end}_token") and not has:
             raise AttnscopeError(
-                f"this GGUF file adds {end.upper()} to texts but does not say which token that is",
+                f"this GGUF file adds {end.upper()} to texts but doesn't say which token that is",
                 where=f"{path}, tokenizer.ggml.{end}_token_id",
                 allowed="the id of a token",
                 todo="convert the model again, or use its original files",
             )
     try:
-        format_name = LlamaFileType(said("general.file_type")).name.removeprefix("MOSTLY_").removeprefix("ALL_")
+        format_name = LlamaFileType(field_value("general.file_type")).name.removeprefix("MOSTLY_").removeprefix("ALL_")
     except ValueError:
         format_name = None
     return Header(
         tensors=len(reader.tensors),
         values=sum(int(tensor.n_elements) for tensor in reader.tensors),
         quantization=format_name,
-        licence=said("general.license"),
-        begins_with_bos=bool(said("tokenizer.ggml.add_bos_token", bos and named["bos"])),
-        ends_with_eos=bool(said("tokenizer.ggml.add_eos_token", eos and named["eos"])),
-        space_before=bool(said("tokenizer.ggml.add_space_prefix", space)),
+        licence=field_value("general.license"),
+        begins_with_bos=bool(field_value("tokenizer.ggml.add_bos_token", bos and named["bos"])),
+        ends_with_eos=bool(field_value("tokenizer.ggml.add_eos_token", eos and named["eos"])),
+        space_before=bool(field_value("tokenizer.ggml.add_space_prefix", space)),
     )
 
 
@@ -156,7 +159,7 @@ def _reader(path: Path) -> Any:
     from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
     class Checked(gguf.GGUFReader):
-        """Stops where the file ends, and sees where the last tensor should end before any is touched."""
+        """Stops at the end of the file, and computes where the last tensor should end before reading any."""
 
         @property
         def data(self) -> Any:
@@ -164,7 +167,7 @@ def _reader(path: Path) -> Any:
 
         @data.setter
         def data(self, mapped: Any) -> None:
-            self._bytes = mapped.view(np.ndarray)  # whose slices are made many times faster
+            self._bytes = mapped.view(np.ndarray)  # slicing it is many times faster
 
         def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> Any:
             numbers = super()._get(offset, dtype, count, override_order)
@@ -192,7 +195,7 @@ def _reader(path: Path) -> Any:
 
 @contextmanager
 def _parsed_once(reader: Any) -> Iterator[None]:
-    """Give transformers a reader that has parsed the file, instead of one anew for config, tokenizer and weights."""
+    """Give transformers a reader that has parsed the file already, instead of three new ones."""
     library: Any = import_module("gguf")
     own = library.GGUFReader
     library.GGUFReader = lambda _path: reader
@@ -203,24 +206,24 @@ def _parsed_once(reader: Any) -> Iterator[None]:
 
 
 def _refuse_if_incomplete(path: Path, header: Header, config: Any) -> None:
-    """Before memory is allocated for weights that the file describes but doesn't hold."""
+    """Checked before memory is allocated for weights that the file describes but doesn't have."""
     text = config.get_text_config()
     described = int(getattr(text, "num_hidden_layers", 0) or 0)
-    if described <= header.tensors:  # else not even one tensor a layer, and too many modules to make
+    if described <= header.tensors:  # else less than one tensor per layer, and too many modules to build
         with torch.device("meta"), libraries_silenced():
             auto = model_class(config)
             model = auto(config) if hasattr(auto, "base_model_prefix") else auto.from_config(config)
         wanted = sum(weight.numel() for weight in model.parameters())
         if wanted <= header.values:
             return
-        how = f"it describes a model of {wanted:,} values and holds {header.values:,}"
+        how = f"it describes a model of {wanted:,} values and has {header.values:,}"
     else:
-        how = f"it describes {described:,} layers and holds {header.tensors:,} tensors"
+        how = f"it describes {described:,} layers and has {header.tensors:,} tensors"
     raise AttnscopeError(
-        "this GGUF file holds only a part of its model",
+        "this GGUF file has only part of its model",
         where=str(path),
         allowed=how,
-        todo="download the whole model; one that is split into several files must be joined first",
+        todo="download the whole model; if it is split into several files, join them first",
     )
 
 
@@ -236,7 +239,7 @@ def _refuse_if_disk_is_full(folder: Path, needed: int) -> None:
 
 
 def _wrap(tokenizer: Any, header: Header) -> None:
-    """Make a tokenizer put around a text what the file says."""
+    """Make a tokenizer add what the file says around a text."""
     tokenizer.add_bos_token, tokenizer.add_eos_token = header.begins_with_bos, header.ends_with_eos
     backend = tokenizer.backend_tokenizer
     if isinstance(backend.pre_tokenizer, pre_tokenizers.Metaspace) and not header.space_before:

@@ -1,4 +1,4 @@
-"""Files of a model on the Hub, brought into the Hub's own cache: small ones first, weights only when wanted."""
+"""Downloads a model from the Hub into the Hub's own cache: small files first, weights only when needed."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _SMALL = ["*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken"]
 
 
 def fetch_description(repo: str, revision: str | None, *, code: bool = False) -> Path:
-    """The folder with a model's configuration and tokenizer; its weights may not be there yet."""
+    """The folder with a model's configuration and tokenizer; the weights may still be missing."""
     patterns = [*_SMALL, "*.py"] if code else _SMALL
     with _explained(repo, revision), step(f"Reading {repo} on the Hub"), libraries_silenced():
         return Path(snapshot_download(repo, revision=revision, allow_patterns=patterns, ignore_patterns=["*/*"]))
 
 
 def fetch_weights(repo: str, folder: Path, *, allow_pickle: bool) -> None:
-    """Download a model's weights into the folder of its description: safetensors, or pickled if allowed and alone."""
-    commit = folder.name  # the description's own, so that both are of one revision
+    """Download a model's weights into the same folder: safetensors, or pickled ones if allowed and needed."""
+    commit = folder.name  # the description's commit, so that both have the same revision
     wanted = shards(folder / INDEX) if (folder / INDEX).is_file() else [SINGLE]
-    # snapshot_download even for a single file: hf_hub_download tries for half a minute when there is no network.
+    # snapshot_download even for a single file: hf_hub_download retries for half a minute without a network.
     with _explained(repo, commit), step(f"Downloading the weights of {repo}"), libraries_silenced():
         snapshot_download(repo, revision=commit, allow_patterns=wanted)
         if not (folder / wanted[0]).exists() and not constants.HF_HUB_OFFLINE:
@@ -59,8 +59,8 @@ def _explained(repo: str, revision: str | None) -> Iterator[None]:
         raise AttnscopeError(
             "this model on the Hub is gated",
             where=where,
-            allowed="its owner gives access to those who ask on its page",
-            todo=f"ask at {constants.ENDPOINT}/{repo}, then run 'hf auth login'",
+            allowed="models you have been given access to",
+            todo=f"request access at {constants.ENDPOINT}/{repo}, then run 'hf auth login'",
         ) from error
     except RevisionNotFoundError as error:
         raise AttnscopeError(
@@ -78,12 +78,12 @@ def _explained(repo: str, revision: str | None) -> Iterator[None]:
         ) from error
     except AttnscopeError:
         raise
-    except Exception as error:  # the Hub client lets through whatever its HTTP library raises
+    except Exception as error:  # the Hub client passes on whatever its HTTP library raises
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
             raise AttnscopeError(
                 "can't write into the Hub's cache",
                 where=f"{where}, {constants.HF_HUB_CACHE}",
-                allowed=f"the system says: {error.strerror}",
+                allowed=f"a cache that can be written to ({error.strerror})",
                 todo="free some disk space, or set HF_HOME to another folder",
             ) from error
         offline = constants.HF_HUB_OFFLINE
@@ -91,7 +91,7 @@ def _explained(repo: str, revision: str | None) -> Iterator[None]:
         raise AttnscopeError(
             "can't reach the Hub",
             where=where,
-            allowed=f"{state}, and the Hub's cache doesn't hold this model whole",
+            allowed=f"{state}, and the model is not completely in the Hub's cache",
             todo=f"{'unset HF_HUB_OFFLINE' if offline else 'connect to the network'}, "
             "or name a built-in model or a folder",
         ) from error

@@ -1,4 +1,4 @@
-"""A name becomes a loaded model: the one way in for built-ins, folders, GGUF files, the Hub, and adapters on them."""
+"""Loads a model by name: built-ins, folders, GGUF files, the Hub, and adapters on any of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from attnscope.errors import AttnscopeError, near
+from attnscope.errors import AttnscopeError, Parameter, near
 from attnscope.models import hub
 from attnscope.models.adapters import adapter_file, apply_adapter, find_adapter, is_adapter, made_for, settings_file
 from attnscope.models.architecture import Architecture, describe
@@ -30,7 +30,7 @@ _DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 @dataclass(frozen=True)
 class Description:
-    """What is known of a model before its weights are read."""
+    """What is known about a model before its weights are read."""
 
     name: str
     source: Source
@@ -44,7 +44,7 @@ class Description:
 
     @property
     def files(self) -> list[Path]:
-        """What its numbers depend on besides weights: configurations, tokenizer, template, code; an adapter's too."""
+        """What its numbers depend on besides weights: configuration, tokenizer, template, code, adapter settings."""
         inside = self.path.iterdir() if self.path.is_dir() else ()
         described = [
             path for path in inside if path.is_file() and path.suffix in _DESCRIPTIONS and not path.name.startswith(".")
@@ -67,14 +67,14 @@ class Loaded:
     context: int | None
     unreadable: dict[int, str]  # layer -> why its attention can't be read
     adapter: str | None
-    adapter_base: str | None  # the base the adapter says it was made for: a hint, not checked
+    adapter_base: str | None  # the base that the adapter names: a hint, not checked
     dtype: str
     device: str
     files: tuple[Path, ...]
     made_from: str | None
-    """The GGUF file that the weights were converted from, and its number format; None for other models."""
+    """The GGUF file that the weights were converted from, with its number format; None for other models."""
     licence: str | None
-    """As a built-in's entry or a GGUF file states it; None if nothing does."""
+    """As stated by a built-in's entry or a GGUF file; None if neither does."""
 
     @property
     def tokenizer(self) -> Any:
@@ -82,7 +82,7 @@ class Loaded:
 
     @cached_property
     def fingerprint(self) -> dict[str, str]:
-        """SHA-256 by file name of the weights, the adapter's included; read from disk on first use."""
+        """SHA-256 of each weight file by name, including the adapter's; computed on first use."""
         recorded = {folder: recorded_hashes(folder) or {} for folder in {file.parent for file in self.files}}
         return {file.name: recorded[file.parent].get(file.name) or sha256(file) for file in self.files}
 
@@ -97,9 +97,9 @@ def look_up(
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
 ) -> Description:
-    """A model's configuration and tokenizer alone; of a built-in model, the whole is fetched once.
+    """A model's configuration and tokenizer without its weights; a built-in model is downloaded whole, once.
 
-    Refuses all that can be refused without its weights.
+    Refuses everything that can be refused without the weights.
     """
     target = _device(device, device_map)
     source, named_adapter = _base_and_adapter(find_source(name, revision), adapter)
@@ -125,13 +125,13 @@ def load(
 ) -> Loaded:
     """Load a model by built-in name, folder, .gguf file or Hub id (org/name, org/name@revision).
 
-    A folder that is a PEFT adapter stands for the base model it names with the adapter on it. adapter: one to put on a
-    model (folder, Hub id or built-in name), merged into the weights. dtype: float32 on a CPU if it fits, else the
-    checkpoint's own. device: a CUDA device if there is one, else Apple's, else the CPU. device_map: spread a model
-    over devices, as transformers does. Code and pickled weights that come with a model are refused unless allowed.
+    A folder with a PEFT adapter stands for the base model it names, with the adapter on it. adapter: an adapter to
+    merge into the weights (folder, Hub id or built-in name). dtype: by default float32 on a CPU if it fits, else the
+    checkpoint's own. device: by default a CUDA device, else Apple's, else the CPU. device_map: spread the model over
+    devices, as transformers does. Code and pickled weights that come with a model are refused unless you allow them.
     """
     _known_dtype(dtype)
-    found = look_up(
+    described = look_up(
         name,
         adapter=adapter,
         revision=revision,
@@ -140,8 +140,8 @@ def load(
         trust_remote_code=trust_remote_code,
         allow_pickle=allow_pickle,
     )
-    source, path, config, facts = found.source, found.path, found.config, found.facts
-    target, adapter_folder = found.device, found.adapter_folder
+    source, path, config, facts = described.source, described.path, described.config, described.facts
+    target, adapter_folder = described.device, described.adapter_folder
     with shortage_explained(name):
         if source.kind == "hub":
             hub.fetch_weights(source.name, path, allow_pickle=allow_pickle)
@@ -166,13 +166,13 @@ def load(
         name=name,
         source=source,
         model=model,
-        tokenization=found.tokenization,
+        tokenization=described.tokenization,
         architecture=type(model).__name__,
         layers=facts.layers,
         heads=facts.heads,
         context=facts.context,
         unreadable=facts.unreadable,
-        adapter=found.adapter,
+        adapter=described.adapter,
         adapter_base=made_for(adapter_folder)[0] if adapter_folder else None,
         dtype=str(model.dtype).removeprefix("torch."),
         device=str(model.device),
@@ -183,7 +183,7 @@ def load(
 
 
 def _base_and_adapter(source: Source, adapter: str | None) -> tuple[Source, str | None]:
-    """Where the weights come from and what is put on them; some sources are an adapter that names its base."""
+    """Where the weights come from, and the adapter on them; some sources are an adapter that names its base."""
     if not _is_adapter(source):
         return source, adapter
     if source.path is None:
@@ -194,28 +194,29 @@ def _base_and_adapter(source: Source, adapter: str | None) -> tuple[Source, str 
     if adapter:
         raise AttnscopeError(
             "the model has an adapter already",
-            where=f"{source.name}, adapter {adapter}",
+            where=(f"{source.name}, ", Parameter("adapter", adapter)),
             allowed=f"{source.name} is an adapter for {base or 'a model it does not name'}",
             todo="put one adapter on the base model",
         )
     try:
-        found = find_source(base or "")
+        base_source = find_source(base or "")
     except AttnscopeError as error:
         raise AttnscopeError(
             "this folder is an adapter, not a model, and its base model can't be found",
             where=source.name,
             allowed=f"it names {base} as its base" if base else "it doesn't name its base",
-            todo="name its base model and give this folder as the adapter",
+            todo=("load the base model and pass this folder as ", Parameter("adapter")),
         ) from error
-    if _is_adapter(found):
+    if _is_adapter(base_source):
         raise AttnscopeError(
             "the adapter was made for a model that has an adapter itself",
             where=f"{source.name}, base {base}",
             allowed="one adapter on one model",
-            todo="save the base with its adapter merged, and name that",
+            todo="merge the base's adapter, save the result, and name that as the base",
         )
-    pinned = replace(found, revision=found.revision or revision) if found.kind == "hub" else found
-    return pinned, source.name
+    if base_source.kind == "hub":
+        base_source = replace(base_source, revision=base_source.revision or revision)
+    return base_source, source.name
 
 
 def _is_adapter(source: Source) -> bool:
@@ -257,23 +258,28 @@ def _device(device: str | None, device_map: str | dict[str, Any] | None) -> torc
     if device_map is not None:
         raise AttnscopeError(
             "both a device and a device map were given",
-            where=f"device {device}, device_map {device_map}",
-            allowed="a model goes to one device, or is spread over several",
-            todo="leave one out",
+            where=(Parameter("device", device), ", ", Parameter("device_map", device_map)),
+            allowed="a model is on one device, or spread over several",
+            todo="leave one of them out",
         )
-    there = ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
-    there += ["cuda"] if torch.cuda.is_available() else []
-    there += ["mps"] if torch.backends.mps.is_available() else []
-    if device not in there:
+    available = ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
+    available += ["cuda"] if torch.cuda.is_available() else []
+    available += ["mps"] if torch.backends.mps.is_available() else []
+    if device not in available:
         raise AttnscopeError(
-            "there is no such device", where=device, allowed=near(device, there), todo="choose one of these"
+            "there is no such device",
+            where=Parameter("device", device),
+            allowed=near(device, available),
+            todo="choose one of these",
         )
     return torch.device(device)
 
 
 def _known_dtype(dtype: str | None) -> None:
     if dtype is not None and dtype not in _DTYPES:
-        raise AttnscopeError("unknown dtype", where=dtype, allowed=near(dtype, _DTYPES), todo="choose one of these")
+        raise AttnscopeError(
+            "unknown dtype", where=Parameter("dtype", dtype), allowed=near(dtype, _DTYPES), todo="choose one of these"
+        )
 
 
 def _default_dtype(config: Any, weights: Weights, device: torch.device) -> str:

@@ -1,4 +1,4 @@
-"""Whether a model fits: what its weights need against what a device has free."""
+"""Whether a model fits: the memory its weights need, and the memory a device has free."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import psutil
 import torch
 
-from attnscope.errors import AttnscopeError
+from attnscope.errors import AttnscopeError, Parameter
 
 
 def free_memory(device: torch.device) -> int:
-    """Free bytes on a device; on a CPU also within the limit of the control group, if there is one."""
+    """Free bytes on a device; on a CPU, never more than the control group allows."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     if device.type == "mps":
@@ -24,7 +24,7 @@ def free_memory(device: torch.device) -> int:
 
 
 def refuse_if_too_large(name: str, needed: int, device: torch.device, dtype: str) -> None:
-    """Stop before loading what can't fit."""
+    """Refuse a model that can't fit, before loading it."""
     free = free_memory(device)
     if needed > free:
         raise not_enough_memory(name, f"{dtype} on {device}: its weights need {size(needed)} and {size(free)} is free")
@@ -36,13 +36,17 @@ def not_enough_memory(name: str, numbers: str) -> AttnscopeError:
         "not enough memory for the model",
         where=name,
         allowed=numbers,
-        todo="free some memory, or choose a smaller dtype (bfloat16), another device, a device_map or a smaller model",
+        todo=(
+            "free some memory, or choose ",
+            Parameter("dtype", "bfloat16"),
+            ", another device, a device map or a smaller model",
+        ),
     )
 
 
 @contextmanager
 def shortage_explained(name: str) -> Iterator[None]:
-    """Turn running out of memory, by whatever allocator, into the error that says so."""
+    """Turn any allocator's out-of-memory error into one that says so."""
     try:
         yield
     except AttnscopeError:
@@ -54,11 +58,11 @@ def shortage_explained(name: str) -> Iterator[None]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error raised while loading means that memory ran out, by whatever allocator."""
+    """Whether an error raised while loading means that memory ran out, whichever allocator raised it."""
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
-    said = str(error).lower()
-    return any(phrase in said for phrase in ("can't allocate memory", "cannot allocate memory", "out of memory"))
+    message = str(error).lower()
+    return any(phrase in message for phrase in ("can't allocate memory", "cannot allocate memory", "out of memory"))
 
 
 def size(count: int) -> str:

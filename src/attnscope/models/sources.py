@@ -1,4 +1,4 @@
-"""What a model's name means: a built-in, a folder, a GGUF file or a model on the Hub."""
+"""What a model's name refers to: a built-in, a folder, a GGUF file or a model on the Hub."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from attnscope.errors import AttnscopeError, near
+from attnscope.errors import AttnscopeError, Parameter, near
 from attnscope.models.builtin import BUILTINS
 
 _HUB_ID = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9_][\w.-]*)(?:@(?P<revision>[\w./-]+))?")
@@ -26,12 +26,12 @@ class Source:
 
 
 def find_source(name: str, revision: str | None = None) -> Source:
-    """The source a name stands for; nothing is downloaded or opened yet."""
+    """The source that a name refers to; nothing is downloaded or opened yet."""
     source = _named(name, revision)
     if revision is not None and source.kind != "hub":
         raise AttnscopeError(
             "a revision was given for a model that has none",
-            where=f"{name}, revision {revision}",
+            where=(f"{name}, ", Parameter("revision", revision)),
             allowed="only models on the Hub (org/name) have revisions",
             todo="leave the revision out",
         )
@@ -61,9 +61,9 @@ def _named(name: str, revision: str | None) -> Source:
             allowed=_beside(path) if parent.is_dir() else f"the folder {parent} doesn't exist either",
             todo="check the path",
         )
-    found = _HUB_ID.fullmatch(name)
-    if found:
-        return Source("hub", found["repo"], revision=revision or found["revision"])
+    hub_id = _HUB_ID.fullmatch(name)
+    if hub_id:
+        return Source("hub", hub_id["repo"], revision=revision or hub_id["revision"])
     raise AttnscopeError(
         "unknown model",
         where=repr(name),

@@ -1,4 +1,4 @@
-"""Tokenizers that tell the whole of each token's characters, blanks included."""
+"""Tokenizers that report every character of a token, spaces included."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tokenizers import Tokenizer
 
 
 def with_whole_spans(tokenizer: Any) -> Any:
-    """The same tokenizer, with no blanks trimmed off its tokens' character spans.
+    """The same tokenizer, with spaces no longer trimmed from its tokens' character spans.
 
-    Tokenizers in the manner of GPT-2 may say that `' #'` covers only the `#`, and that a blank covers nothing. Ids
-    stay as they are.
+    GPT-2-style tokenizers may report that `' #'` covers only the `#`, and that a space covers nothing. Ids do not
+    change.
     """
     described = json.loads(tokenizer.backend_tokenizer.to_str())
     if _untrim(described.get("post_processor")):
@@ -21,10 +21,10 @@ def with_whole_spans(tokenizer: Any) -> Any:
 
 
 def _untrim(part: Any) -> bool:
-    """Switch trimming off in a post-processor and those inside it; whether there was any."""
+    """Switch off trimming in a post-processor and those inside it; whether there was any."""
     if isinstance(part, list):
-        found = [_untrim(each) for each in part]  # all of them, not just up to the first
-        return any(found)
+        trimmed = [_untrim(each) for each in part]  # a list, so that none is skipped
+        return any(trimmed)
     if not isinstance(part, dict):
         return False
     inside = [_untrim(each) for each in part.values() if isinstance(each, (list, dict))]

@@ -1,4 +1,4 @@
-"""A model's way with text: its chat template and its tokenizer, without its weights."""
+"""How a model reads text: its chat template and its tokenizer, without its weights."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 from jinja2 import TemplateError
 
-from attnscope.errors import AttnscopeError
+from attnscope.errors import AttnscopeError, Parameter
 from attnscope.text.tokens import Token
 
-HALF = "\N{REPLACEMENT CHARACTER}"  # what bytes are decoded to that are no whole character yet
-CONTEXT = 8  # tokens that what follows may depend on
+HALF = "\N{REPLACEMENT CHARACTER}"  # what bytes of an incomplete character are decoded to
+CONTEXT = 8  # how many tokens the spelling of the next one may depend on
 
 
 class Tokenization:
-    """Renders messages and cuts text into the tokens the model sees."""
+    """Renders messages and splits text into the tokens the model sees."""
 
     def __init__(self, tokenizer: Any, name: str) -> None:
         self.tokenizer = tokenizer
@@ -33,38 +33,48 @@ class Tokenization:
         if not self.has_template:
             raise AttnscopeError(
                 f"{self.name} has no chat template",
-                where="chat",
+                where=Parameter("chat"),
                 allowed="models whose tokenizer has one",
-                todo="measure the text as it is: leave --chat out, or give a study's prompts a plain layout too",
+                todo=(
+                    "measure the text as it is: leave out ",
+                    Parameter("chat", True),
+                    ", or give the study's prompts a plain layout too",
+                ),
             )
         try:
             return str(self.tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True))
         except TemplateError as error:
             raise AttnscopeError(
                 f"{self.name}'s chat template refuses this text: {error}",
-                where="chat",
-                allowed="what the template takes as messages",
-                todo="measure the text as it is: leave --chat out, or lay a study's prompts out plain",
+                where=Parameter("chat"),
+                allowed="messages that the template accepts",
+                todo=(
+                    "measure the text as it is: leave out ",
+                    Parameter("chat", True),
+                    ", or give the study's prompts a plain layout",
+                ),
             ) from error
 
     def tokenize(self, text: str, *, chat: bool = False) -> list[Token]:
-        """The tokens the model sees, each with its characters in the text. chat: the text has its marks already."""
-        made = self.tokenizer(text, return_offsets_mapping=True, add_special_tokens=not chat)
+        """The tokens the model sees, each with its characters in the text. chat: the text has its special tokens."""
+        encoded = self.tokenizer(text, return_offsets_mapping=True, add_special_tokens=not chat)
         tokens = []
-        for position, (token, (start, end)) in enumerate(zip(made["input_ids"], made["offset_mapping"], strict=True)):
+        for position, (token, (start, end)) in enumerate(
+            zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
+        ):
             word = text[start:end] if end > start else self._name(token)
             tokens.append(Token(position, int(token), str(word), int(start), int(end), token in self.special_ids))
         if not tokens:
             raise AttnscopeError(
-                "the prompt is empty", where="prompt", allowed="at least one token of text", todo="give it some text"
+                "the prompt is empty", where="prompt", allowed="at least one token of text", todo="write some text"
             )
         return tokens
 
     def spelled(self, ids: Sequence[int], text: str = "", before: Sequence[int] = ()) -> tuple[str, list[Token]]:
-        """Tokens given by id behind a `text` of tokens `before`: the whole text, and each token's characters in it.
+        """Tokens given by id, after a `text` of tokens `before`: the whole text, and each token's characters in it.
 
-        A token is decoded behind its neighbours, as what it spells may depend on them; one that holds only a part of a
-        character covers the whole of it.
+        A token is decoded after its neighbours, because its spelling may depend on them. A token that holds only part
+        of a character covers the whole character.
         """
         if not before and not text:
             text = self._decode(ids)
@@ -95,14 +105,14 @@ class Tokenization:
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
-        """The model's special tokens. The one for unknown text is not among them: it stands for characters."""
+        """The model's special tokens. The unknown token is not one of them: it stands for characters."""
         added = {number for number, token in self.tokenizer.added_tokens_decoder.items() if token.special}
         return frozenset({*self.tokenizer.all_special_ids, *added} - {self.tokenizer.unk_token_id})
 
     @cached_property
     def words(self) -> list[str]:
-        """The vocabulary's plain words: letters behind a blank, which stay one token wherever they stand."""
-        some = self.tokenizer("a", add_special_tokens=False)["input_ids"][-1:]  # behind something, a blank is spelt
-        known = len(self._decode(some))
-        found = (self._decode([*some, token])[known:] for token in range(len(self.tokenizer)))
-        return sorted({word for word in found if word[:1] == " " and len(word) > 3 and word[1:].isalpha()})
+        """The vocabulary's plain words: letters after a space, which are one token wherever they occur."""
+        some = self.tokenizer("a", add_special_tokens=False)["input_ids"][-1:]  # alone, a space may not be spelled
+        prefix = len(self._decode(some))
+        spelled = (self._decode([*some, token])[prefix:] for token in range(len(self.tokenizer)))
+        return sorted({word for word in spelled if word[:1] == " " and len(word) > 3 and word[1:].isalpha()})

@@ -1,4 +1,4 @@
-"""The architectures that were compared with transformers' eager attention, by config type; a test keeps this true."""
+"""Architectures compared with transformers' eager attention, by config type; a test keeps this list true."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BY_INTERFACE = (
     "stablelm",
     "starcoder2",
 )
-"""Measured through transformers' attention interface, at nearly the cost of a plain forward."""
+"""Measured through transformers' attention interface, at close to the cost of a plain forward."""
 
 BY_EAGER = ("bloom", "codegen", "falcon", "gpt_neo", "gptj", "mpt", "xglm")
 """Measured through their own eager attention, one layer at a time: exact, and as slow as eager attention is."""

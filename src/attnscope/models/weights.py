@@ -1,4 +1,4 @@
-"""A model's weight files: which they are, whether they are whole, and how many values they hold."""
+"""A model's weight files: which ones, whether they are complete, and how many values they have."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnscope.errors import AttnscopeError
+from attnscope.errors import AttnscopeError, Parameter
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -18,7 +18,7 @@ _DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat
 
 @dataclass(frozen=True)
 class Weights:
-    """The weight files of a model, how many values they hold, and the type most of them are stored in."""
+    """The weight files of a model, how many values they have, and the type most of them are stored in."""
 
     files: tuple[Path, ...]
     values: int
@@ -28,7 +28,7 @@ class Weights:
 
 
 def folder_weights(folder: Path, *, allow_pickle: bool) -> Weights:
-    """The weights in a folder, every safetensors file checked to be whole."""
+    """The weights in a folder, with every safetensors file checked for completeness."""
     if (folder / INDEX).is_file():
         return _safetensors(tuple(folder / name for name in shards(folder / INDEX)))
     if (folder / SINGLE).is_file():
@@ -36,9 +36,9 @@ def folder_weights(folder: Path, *, allow_pickle: bool) -> Weights:
     pickled = [path for path in sorted(folder.iterdir()) if is_pickled(path.name)]
     if not pickled:
         raise AttnscopeError(
-            "this folder holds no weights",
+            "this folder has no weights",
             where=str(folder),
-            allowed=f"weights are {SINGLE} or the files {INDEX} names",
+            allowed=f"{SINGLE}, or the files listed in {INDEX}",
             todo="check the folder, or download the model again",
         )
     if not allow_pickle:
@@ -54,17 +54,17 @@ def is_pickled(name: str) -> bool:
 
 
 def pickle_refusal(where: str) -> AttnscopeError:
-    """The error for a model with no other weights than pickled ones."""
+    """The error for a model that has only pickled weights."""
     return AttnscopeError(
         "this model has only pickled weights, which can run any code when opened",
         where=where,
-        allowed="safetensors is read without asking",
-        todo="convert it to safetensors or, if you trust its author, allow pickled weights (allow_pickle=True)",
+        allowed="safetensors files are always read",
+        todo=("convert it to safetensors or, if you trust its author, pass ", Parameter("allow_pickle", True)),
     )
 
 
 def shards(index: Path) -> list[str]:
-    """The file names a safetensors index points at."""
+    """The file names listed in a safetensors index."""
     try:
         return sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
     except (ValueError, KeyError, AttributeError, TypeError) as error:
@@ -87,7 +87,7 @@ def _safetensors(files: tuple[Path, ...]) -> Weights:
 
 
 def safetensors_header(path: Path) -> list[tuple[str, int]]:
-    """Stored type and number of values of each tensor in a safetensors file; refuses one that isn't whole."""
+    """Stored type and number of values of each tensor in a safetensors file; an incomplete file is refused."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -98,7 +98,7 @@ def safetensors_header(path: Path) -> list[tuple[str, int]]:
         raise AttnscopeError(
             "a weight file is missing",
             where=str(path),
-            allowed="every file the index names must be there",
+            allowed="every file that the index lists",
             todo="download the model again",
         ) from error
     except SafetensorError as error:
@@ -110,7 +110,7 @@ def _shortfall(path: Path) -> str | None:
     with path.open("rb") as file:
         header = int.from_bytes(file.read(8), "little")
         if size < 8 or size < 8 + header:
-            return f"it has {size:,} bytes, less than its header says it needs"
+            return f"it has {size:,} bytes, fewer than its header requires"
         try:
             tensors = json.loads(file.read(header))
             end = max(8 + header + tensor["data_offsets"][1] for name, tensor in tensors.items() if name[0] != "_")
@@ -129,7 +129,7 @@ def _product(sizes: list[int]) -> int:
 
 
 def broken(path: Path, how: str) -> AttnscopeError:
-    """The error for a weight file that isn't whole."""
+    """The error for an incomplete or damaged weight file."""
     return AttnscopeError(
-        "a weight file is cut short or damaged", where=str(path), allowed=how, todo="download or copy it again"
+        "a weight file is truncated or damaged", where=str(path), allowed=how, todo="download or copy it again"
     )

@@ -27,6 +27,6 @@ def write_comparisons(found: Sequence[Compared], folder: Path) -> list[Path]:
             f"can't write the comparisons: {error.strerror or error}",
             where=str(folder),
             allowed="a folder that can be written to",
-            todo="choose another with --out",
+            todo="choose another folder",
         ) from error
     return paths

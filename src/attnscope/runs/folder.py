@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from attnscope.errors import AttnscopeError
+from attnscope.errors import AttnscopeError, Parameter
 from attnscope.models.cache import let_read
 from attnscope.runs.shards import CELLS, cells_of, explained, shards
 
@@ -68,14 +68,14 @@ class RunFolder:
                 f"can't make the run's folder: {error.strerror}",
                 where=str(self.path),
                 allowed="a folder that can be written to",
-                todo="choose another with --out",
+                todo=("choose another with ", Parameter("out")),
             ) from error
         if any(self.path.iterdir()) and not self._is_run():
             raise AttnscopeError(
                 "this folder holds something that is not a run",
                 where=str(self.path),
                 allowed="a new or empty folder, or a run",
-                todo="choose another with --out",
+                todo=("choose another with ", Parameter("out")),
             )
         try:
             with FileLock(self.path / LOCK, timeout=0):
@@ -87,7 +87,7 @@ class RunFolder:
                 "another process is writing this run",
                 where=str(self.path),
                 allowed="one writer at a time",
-                todo="wait for it, or choose another folder with --out",
+                todo=("wait for it, or choose another folder with ", Parameter("out")),
             ) from error
 
     def _is_run(self) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from attnscope.errors import AttnscopeError
+from attnscope.errors import AttnscopeError, Parameter
 from attnscope.lens import Lens
 from attnscope.lens import load as load_lens
 from attnscope.models.cache import sha256
@@ -267,8 +267,8 @@ def _refuse_if_strict(request: RunRequest, dropped: Sequence[Dropped]) -> None:
         raise AttnscopeError(
             f"{len(dropped)} prompts can't be measured; the first: {dropped[0].reason}",
             where=f"{dropped[0].model}, {dropped[0].condition}, prompt {dropped[0].prompt}",
-            allowed="only whole studies with --strict",
-            todo="mend the prompts, or leave --strict out",
+            allowed=("with ", Parameter("strict", True), ", every prompt must be measurable"),
+            todo=("fix the prompts, or leave out ", Parameter("strict", True)),
         )
 
 

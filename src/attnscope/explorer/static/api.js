@@ -1,15 +1,15 @@
-// Questions to the server. A question that is no longer wanted is given up.
+// Requests to the server. A request whose result is no longer needed is aborted.
 
-async function answer(response) {
+async function checked(response) {
   if (response.ok) return response;
-  let told = null;
+  let problem = null;
   try {
-    told = await response.json();
+    problem = await response.json();
   } catch {
-    // not told in four parts
+    // not in four parts
   }
-  const error = new Error(told && told.what ? told.what : `the server answered ${response.status}`);
-  if (told && told.what) error.told = told;
+  const error = new Error(problem?.what ?? `the server responded with ${response.status}`);
+  if (problem?.what) error.problem = problem;
   throw error;
 }
 
@@ -22,18 +22,18 @@ function address(path, parameters = {}) {
   return `/api/${path}${text ? `?${text}` : ""}`;
 }
 
-async function asked(path, options) {
+async function request(path, options) {
   try {
-    return await answer(await fetch(path, { credentials: "same-origin", ...options }));
+    return await checked(await fetch(path, { credentials: "same-origin", ...options }));
   } catch (error) {
     if (error instanceof TypeError)
-      throw new Error("the explorer no longer answers; is 'attnscope serve' still running?", { cause: error });
+      throw new Error("the explorer does not respond; is 'attnscope serve' still running?", { cause: error });
     throw error;
   }
 }
 
 export async function get(path, parameters, signal) {
-  return (await asked(address(path, parameters), { signal })).json();
+  return (await request(address(path, parameters), { signal })).json();
 }
 
 export async function post(path, body, parameters, signal) {
@@ -43,12 +43,12 @@ export async function post(path, body, parameters, signal) {
     body: JSON.stringify(body),
     signal,
   };
-  return (await asked(address(path, parameters), options)).json();
+  return (await request(address(path, parameters), options)).json();
 }
 
 export async function file(path, body, parameters) {
   const options = { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
-  return (await asked(address(path, parameters), options)).blob();
+  return (await request(address(path, parameters), options)).blob();
 }
 
 export const runPath = (run, rest = "") => `runs/${encodeURIComponent(run)}${rest}`;

@@ -1,6 +1,6 @@
-// Finds the view that an address asks for and shows it; a newer address ends what an older one began.
+// Finds the view that an address asks for and shows it; a newer address stops what an older one began.
 import * as api from "./api.js";
-import { fill, h, trouble } from "./dom.js";
+import { fill, h, problemBox } from "./dom.js";
 import { openFind } from "./find.js";
 import { address, go, read } from "./state.js";
 import { compareView } from "./compare.js";
@@ -12,40 +12,35 @@ import { tryView } from "./try.js";
 
 const VIEWS = { overview: overviewView, map: mapView, head: headView, prompt: promptView, compare: compareView };
 const main = document.getElementById("main");
-const facts = new Map();
+const knownFacts = new Map();
 let current = { abort: new AbortController(), keys: {}, state: null };
-let shown = null;
+let runList = null;
 
-// A finished run stays as it is; another is asked anew each time.
+// A finished run does not change; an unfinished one is requested again each time.
 async function factsOf(run, signal) {
-  const found = await api.get(api.runPath(run), {}, signal);
-  facts.set(run, found);
-  return found;
+  if (knownFacts.get(run)?.status !== "finished") knownFacts.set(run, await api.get(api.runPath(run), {}, signal));
+  return knownFacts.get(run);
 }
 
-function heldFacts(run) {
-  return facts.get(run)?.status === "finished" ? facts.get(run) : null;
-}
-
-// What has the focus, to be given it again in a page that is built anew: the same control by its words.
+// Remembers which control has the focus; the function it returns focuses the same control in the new page, by its label.
 function focusIn(main) {
-  const words = (each) => each.getAttribute("aria-label") ?? each.closest("label")?.textContent ?? each.textContent;
-  const held = document.activeElement;
-  if (!held || held === main || !main.contains(held)) return () => {};
-  const [tag, told] = [held.tagName, words(held)];
+  const labelOf = (each) => each.getAttribute("aria-label") ?? each.closest("label")?.textContent ?? each.textContent;
+  const focused = document.activeElement;
+  if (!focused || focused === main || !main.contains(focused)) return () => {};
+  const [tag, label] = [focused.tagName, labelOf(focused)];
   return (built) => {
-    const again = [...built.querySelectorAll(tag)].find((each) => words(each) === told);
+    const again = [...built.querySelectorAll(tag)].find((each) => labelOf(each) === label);
     (again ?? built).focus({ preventScroll: true });
   };
 }
 
-function unfinished({ facts: held, refresh }) {
+function unfinished({ facts, refresh }) {
   return h(
     "p",
     { class: "note" },
-    `This run is not finished (${held.status}): here is what is measured so far, of ${held.planned}. `,
-    "The longest prompts come first, and conditions may not have the same ones yet. ",
-    h("button", { type: "button", onclick: () => refresh() }, "Look again"),
+    `This run is not finished (${facts.status}): you see what has been measured so far, of ${facts.planned}. `,
+    "The longest prompts are measured first, and conditions may not have the same prompts yet. ",
+    h("button", { type: "button", onclick: () => refresh() }, "Refresh"),
   );
 }
 
@@ -56,43 +51,43 @@ function tabs(state) {
   if (!state.run) {
     fill(
       bar,
-      ...(shown?.live
+      ...(runList?.live
         ? [h("a", { href: address(["try"]), "aria-current": state.view === "try" ? "page" : null }, "Try it")]
         : []),
     );
     return;
   }
-  const held = facts.get(state.run);
+  const facts = knownFacts.get(state.run);
   document.getElementById("run-name").textContent = state.run;
-  const first = held?.models[0];
+  const first = facts?.models[0];
   const links = [
     ["overview", "Overview", [state.run]],
     ["map", "Map", [state.run, "map"]],
   ];
   if (first) {
     links.push(["head", "Head", [state.run, first.label, first.layers[0], first.heads[0]]]);
-    links.push(["prompt", "Prompt", [state.run, "prompt", held.first_prompt]]);
+    links.push(["prompt", "Prompt", [state.run, "prompt", facts.first_prompt]]);
     links.push(["compare", "Compare", [state.run, "compare"]]);
   }
-  if (shown?.live) links.push(["try", "Try it", ["try"]]);
+  if (runList?.live) links.push(["try", "Try it", ["try"]]);
   fill(
     bar,
-    ...links.map(([view, words, parts]) =>
-      h("a", { href: address(parts), "aria-current": state.view === view ? "page" : null }, words),
+    ...links.map(([view, label, parts]) =>
+      h("a", { href: address(parts), "aria-current": state.view === view ? "page" : null }, label),
     ),
   );
 }
 
-// While a key is held down, views fly past: only the one it rests on asks the server.
-let hurried = false;
+// While a key is held down, views pass quickly: only the one where it stops requests anything.
+let repeating = false;
 
-function calmed(signal) {
-  if (!hurried) return Promise.resolve();
+function settled(signal) {
+  if (!repeating) return Promise.resolve();
   return new Promise((resolve, reject) => {
     const waiting = setTimeout(resolve, 150);
     signal.addEventListener("abort", () => {
       clearTimeout(waiting);
-      reject(new DOMException("a newer view is wanted", "AbortError"));
+      reject(new DOMException("replaced by a newer view", "AbortError"));
     });
   });
 }
@@ -102,41 +97,41 @@ async function show() {
   document.getElementById("vg-tooltip-element")?.classList.remove("visible");
   const abort = new AbortController();
   const state = read();
-  const calm = calmed(abort.signal);
+  const calm = settled(abort.signal);
   calm.catch(() => {}); // not every view waits for it
   const context = { abort, signal: abort.signal, keys: {}, state, refresh: show, calm };
   current = context;
   try {
-    if (!shown) shown = await api.get("runs", {}, abort.signal);
-    context.shown = shown;
+    if (!runList) runList = await api.get("runs", {}, abort.signal);
+    context.runList = runList;
     if (state.view === "runs") {
-      shown = await api.get("runs", {}, abort.signal);
-      if (shown.runs.length === 1 && !shown.live) {
-        go(address([shown.runs[0].name]), { replace: true });
+      runList = await api.get("runs", {}, abort.signal);
+      if (runList.runs.length === 1 && !runList.live) {
+        go(address([runList.runs[0].name]), { replace: true });
         show();
         return;
       }
       tabs(state);
-      fill(main, runsView(shown));
+      fill(main, runsView(runList));
     } else if (state.view === "try") {
       tabs(state);
       await tryView(main, context);
     } else {
       const view = Object.hasOwn(VIEWS, state.view) ? VIEWS[state.view] : null;
       if (!view) throw new Error(`there is no page '${state.view}'`);
-      context.facts = heldFacts(state.run) ?? (await factsOf(state.run, abort.signal));
+      context.facts = await factsOf(state.run, abort.signal);
       tabs(state);
-      const focused = focusIn(main);
-      const shownNow = view(main, context); // builds the page at once, then asks for what is in it
+      const restoreFocus = focusIn(main);
+      const content = view(main, context); // builds the page at once, then requests its content
       if (context.facts.status !== "finished") main.prepend(unfinished(context));
-      focused(main);
-      await shownNow;
+      restoreFocus(main);
+      await content;
     }
     document.title = [main.querySelector("h1")?.textContent, "attnscope"].filter(Boolean).join(" · ");
   } catch (error) {
     if (error.name === "AbortError" || abort.signal.aborted) return;
     tabs(state);
-    fill(main, trouble(error), h("p", {}, h("a", { href: address([]) }, "All runs")));
+    fill(main, problemBox(error), h("p", {}, h("a", { href: address([]) }, "All runs")));
   }
 }
 
@@ -163,9 +158,9 @@ document.addEventListener("keydown", (event) => {
   const act = current.keys[event.key];
   if (act) {
     event.preventDefault();
-    hurried = event.repeat;
+    repeating = event.repeat;
     act();
-    hurried = false;
+    repeating = false;
   }
 });
 

@@ -1,25 +1,25 @@
 // Two heads side by side: the left one is pinned, the right one walks.
 import * as api from "./api.js";
-import { Figure, room } from "./charts.js";
+import { Figure, widthOf } from "./charts.js";
 import { form, headSteps, noted, numbers, selectModel } from "./controls.js";
-import { fill, h, number, rate, select, table, trouble, withEnds } from "./dom.js";
-import { address, chooser, conditionsOf, go, headAddress } from "./state.js";
+import { fill, h, number, rate, select, table, problemBox, withInterval } from "./dom.js";
+import { address, choicesIn, conditionsOf, go, headAddress } from "./state.js";
 
 function settings({ facts, state }) {
-  const { one, notes } = chooser(state.query);
+  const { one, notes } = choicesIn(state.query);
   const models = facts.models.map((each) => each.label);
   const groups = facts.queries.map((each) => each.name);
   const side = (name, start) => {
     const model = one(`${name}_model`, models, start.model);
-    const held = facts.models.find((each) => each.label === model);
-    const there = start.condition && held.conditions.includes(start.condition) ? start.condition : held.conditions[0];
+    const entry = facts.models.find((each) => each.label === model);
+    const condition = start.condition && entry.conditions.includes(start.condition) ? start.condition : entry.conditions[0];
     const near = (key, list) =>
       one(`${name}_${key}`, list.map(String), String(list.includes(start[key]) ? start[key] : list[0]));
     return {
       model,
-      condition: one(`${name}_condition`, held.conditions, there),
-      layer: Number(near("layer", held.layers)),
-      head: Number(near("head", held.heads)),
+      condition: one(`${name}_condition`, entry.conditions, condition),
+      layer: Number(near("layer", entry.layers)),
+      head: Number(near("head", entry.heads)),
     };
   };
   const left = side("left", { model: models[0] });
@@ -32,14 +32,14 @@ function settings({ facts, state }) {
 
 const place = ({ model, layer, head }) => ({ model, layer, head });
 
-// Both in one picture, over the tokens they share; null if they have neither head nor condition in common.
+// Both in one chart, over the tokens they share; null if they have neither head nor condition in common.
 function overlaid({ left, right, queries }) {
   const same = ["model", "layer", "head"].every((key) => left[key] === right[key]);
-  const made = { name: "both", kind: "lines", form: "shared", queries };
+  const spec = { name: "both", kind: "lines", form: "shared", queries };
   if (same && left.condition !== right.condition)
-    return { ...made, conditions: [left.condition, right.condition], panels: [place(left)] };
+    return { ...spec, conditions: [left.condition, right.condition], panels: [place(left)] };
   if (!same && left.condition === right.condition)
-    return { ...made, conditions: [left.condition], panels: [{ ...place(left), also: [place(right)] }] };
+    return { ...spec, conditions: [left.condition], panels: [{ ...place(left), also: [place(right)] }] };
   return null;
 }
 
@@ -64,13 +64,13 @@ export async function compareView(main, context) {
   const together = overlaid(chosen);
   const overlay = new Figure({ open: false });
   const pair = h("section", { "aria-label": "Difference" }, h("p", { class: "soft" }, "…"));
-  const words = (side) => `layer ${side.layer} head ${side.head}`;
+  const label = (side) => `layer ${side.layer} head ${side.head}`;
   fill(
     main,
     h("h1", {}, "Compare two heads"),
     noted(notes),
-    form(select("Gaze of", facts.queries, chosen.queries, (queries) => go(here({ queries })))),
-    h("p", { class: "soft hint" }, "The left one is pinned. Arrow keys walk the right one through layers and heads."),
+    form(select("Attention from", facts.queries, chosen.queries, (queries) => go(here({ queries })))),
+    h("p", { class: "soft hint" }, "The left head is pinned. Use the arrow keys to move the right one through layers and heads."),
     h(
       "div",
       { class: "two sides" },
@@ -89,7 +89,7 @@ export async function compareView(main, context) {
                   queries: chosen.queries,
                 }),
               },
-              words(chosen[name]),
+              label(chosen[name]),
             ),
           ),
           controls(facts, chosen[name], (change) => go(here({ [name]: change }))),
@@ -100,7 +100,7 @@ export async function compareView(main, context) {
                 h(
                   "button",
                   { type: "button", onclick: () => go(here({ left: chosen.right })) },
-                  "Pin the right one instead",
+                  "Pin the right head instead",
                 ),
               )
             : h("p", { class: "walk" }, walk),
@@ -112,34 +112,34 @@ export async function compareView(main, context) {
     together && h("section", { "aria-label": "Both along the prompt" }, overlay.element),
     pair,
   );
-  const draw = async (figure, part, options) => {
+  const draw = async (figure, spec, options) => {
     try {
-      return await figure.show(facts.name, part, signal, options);
+      return await figure.show(facts.name, spec, signal, options);
     } catch (error) {
       if (!signal.aborted) figure.fail(error);
       return null;
     }
   };
-  // both sides on one scale
-  const drawBoth = async (name, made) => {
+  // both sides on the same scale
+  const drawBoth = async (name, specs) => {
     const drawn = await Promise.all(
-      made.map((part) =>
+      specs.map((spec) =>
         api
-          .post(api.runPath(facts.name, "/figure"), part, { room: room(figures[0][name].chart) }, signal)
+          .post(api.runPath(facts.name, "/figure"), spec, { width: widthOf(figures[0][name].chart) }, signal)
           .catch((error) => ({ error })),
       ),
     );
-    const reach = Math.max(...drawn.map((each) => each.reach ?? 0));
+    const upper = Math.max(...drawn.map((each) => each.upper ?? 0));
     await Promise.all(
       drawn.map((each, place) => {
         if (each.error) return signal.aborted || figures[place][name].fail(each.error);
-        return figures[place][name].draw(facts.name, made[place], each, signal, { reach });
+        return figures[place][name].draw(facts.name, specs[place], each, signal, { upper });
       }),
     );
   };
-  const told = async () => {
+  const showPair = async () => {
     try {
-      const found = await api.get(
+      const difference = await api.get(
         api.runPath(facts.name, "/pair"),
         { queries: chosen.queries, ...flat("left", chosen.left), ...flat("right", chosen.right) },
         signal,
@@ -147,41 +147,41 @@ export async function compareView(main, context) {
       fill(
         pair,
         h("h2", {}, "Right minus left"),
-        h("p", {}, found.facts.join(" ")),
+        h("p", {}, difference.facts.join(" ")),
         table(
           ["class", "left", "right", "difference", "q", "prompts"],
-          found.rows.map((row) => [
+          difference.rows.map((row) => [
             row.token_class,
             number(row.left),
             number(row.right),
-            row.difference === null ? "" : withEnds(row.difference, row.low, row.high),
+            row.difference === null ? "" : withInterval(row.difference, row.low, row.high),
             rate(row.q),
             String(row.n),
           ]),
-          { grayed: found.rows.map((row) => row.sure === false), caption: "Mass by class" },
+          { grayed: difference.rows.map((row) => row.significant === false), caption: "Mass by class" },
         ),
       );
     } catch (error) {
-      if (!signal.aborted) fill(pair, trouble(error));
+      if (!signal.aborted) fill(pair, problemBox(error));
     }
   };
   await context.calm;
   const sides = ["left", "right"].map((name) => ({
     name,
     side: chosen[name],
-    shown: { conditions: [chosen[name].condition], queries: chosen.queries },
+    common: { conditions: [chosen[name].condition], queries: chosen.queries },
   }));
   const work = [
-    told(),
+    showPair(),
     drawBoth(
       "bars",
-      sides.map(({ name, side, shown }) => ({
+      sides.map(({ name, side, common }) => ({
         name: `${name}-bars`,
         kind: "bars",
         models: [side.model],
         layers: [side.layer],
         heads: [side.head],
-        ...shown,
+        ...common,
       })),
     ),
   ];
@@ -190,12 +190,12 @@ export async function compareView(main, context) {
     work.push(
       drawBoth(
         "lines",
-        sides.map(({ name, side, shown }) => ({
+        sides.map(({ name, side, common }) => ({
           name: `${name}-lines`,
           kind: "lines",
           form: "full",
           panels: [place(side)],
-          ...shown,
+          ...common,
         })),
       ),
     );
@@ -203,11 +203,11 @@ export async function compareView(main, context) {
 }
 
 function controls(facts, side, change) {
-  const held = facts.models.find((each) => each.label === side.model);
+  const entry = facts.models.find((each) => each.label === side.model);
   return form(
     selectModel(facts, side.model, (model) => change({ model })),
     select("Condition", conditionsOf(facts, side.model), side.condition, (condition) => change({ condition })),
-    select("Layer", numbers(held.layers), String(side.layer), (layer) => change({ layer: Number(layer) })),
-    select("Head", numbers(held.heads), String(side.head), (head) => change({ head: Number(head) })),
+    select("Layer", numbers(entry.layers), String(side.layer), (layer) => change({ layer: Number(layer) })),
+    select("Head", numbers(entry.heads), String(side.head), (head) => change({ head: Number(head) })),
   );
 }

@@ -1,4 +1,4 @@
-// What views share: choices of models and of what to set beside them, boxes to tick, and steps to walk by.
+// Controls that views share: menus, check boxes, and steps from one head or prompt to the next.
 import { h, select } from "./dom.js";
 import { go } from "./state.js";
 
@@ -11,14 +11,14 @@ export function selectModel(facts, chosen, change) {
   return select("Model", options, chosen, change);
 }
 
-// What the address says that is not so.
+// Notes on what the address asks for that the run does not have.
 export function noted(notes) {
   return notes.map((note) => h("p", { class: "note", role: "status" }, note));
 }
 
 export const numbers = (list) => list.map((each) => ({ name: String(each), label: String(each) }));
 
-// The other conditions and models of a run, each told by its kind and name.
+// The other conditions and models of a run, each named by kind and name.
 export function others(facts, { model, condition }) {
   return [
     { name: "", label: "nothing" },
@@ -31,18 +31,18 @@ export function others(facts, { model, condition }) {
   ];
 }
 
-export function otherOf(told) {
-  const [kind, ...rest] = told.split(":");
+export function otherOf(value) {
+  const [kind, ...rest] = value.split(":");
   return { kind, name: rest.join(":") };
 }
 
-// options: name and label; sign: an element before the label. change gets the names that are ticked.
-export function boxes(legend, options, ticked, change, sign = () => null) {
-  const tick = (name) => (event) => {
-    const kept = options
+// options: name and label; icon: an element before the label. change gets the checked names.
+export function boxes(legend, options, checked, change, icon = () => null) {
+  const toggle = (name) => (event) => {
+    const names = options
       .map((each) => each.name)
-      .filter((each) => (each === name ? event.target.checked : ticked.includes(each)));
-    change(kept, event.target);
+      .filter((each) => (each === name ? event.target.checked : checked.includes(each)));
+    change(names, event.target);
   };
   return h(
     "fieldset",
@@ -52,27 +52,27 @@ export function boxes(legend, options, ticked, change, sign = () => null) {
       h(
         "label",
         { class: "check" },
-        h("input", { type: "checkbox", checked: ticked.includes(each.name), onchange: tick(each.name) }),
-        sign(each),
+        h("input", { type: "checkbox", checked: checked.includes(each.name), onchange: toggle(each.name) }),
+        icon(each),
         each.label,
       ),
     ),
   );
 }
 
-const SIGNS = { ArrowLeft: "◀", ArrowRight: "▶", ArrowUp: "▲", ArrowDown: "▼" };
+const ARROWS = { ArrowLeft: "◀", ArrowRight: "▶", ArrowUp: "▲", ArrowDown: "▼" };
 
-// Steps to other places, by key and by link. ways: key -> { where, label }; where is null at an end.
-export function steps(context, ways) {
-  return Object.entries(ways).map(([key, { where, label }]) => {
-    context.keys[key] = () => where && go(where, { replace: true, show: true }); // a walk is one step back
+// Steps to neighbours, by key and by link. neighbours: key -> { where, label }; where is null at an end.
+export function steps(context, neighbours) {
+  return Object.entries(neighbours).map(([key, { where, label }]) => {
+    context.keys[key] = () => where && go(where, { replace: true, show: true }); // the back button skips the whole walk
     return where
-      ? h("a", { href: where, class: "step", "aria-label": label, title: label }, SIGNS[key])
-      : h("span", { class: "step off", "aria-hidden": "true" }, SIGNS[key]);
+      ? h("a", { href: where, class: "step", "aria-label": label, title: label }, ARROWS[key])
+      : h("span", { class: "step off", "aria-hidden": "true" }, ARROWS[key]);
   });
 }
 
-// The layers and heads next to one. address: of another layer or head.
+// Steps to the neighbouring layers and heads. address: gives that of another layer or head.
 export function headSteps(context, model, place, address) {
   const step = (name, by) => {
     const list = model[`${name}s`];
@@ -80,9 +80,9 @@ export function headSteps(context, model, place, address) {
     return next === undefined ? null : address({ [name]: next });
   };
   return steps(context, {
-    ArrowLeft: { where: step("layer", -1), label: "the layer before" },
-    ArrowRight: { where: step("layer", 1), label: "the next layer" },
-    ArrowUp: { where: step("head", -1), label: "the head before" },
-    ArrowDown: { where: step("head", 1), label: "the next head" },
+    ArrowLeft: { where: step("layer", -1), label: "previous layer" },
+    ArrowRight: { where: step("layer", 1), label: "next layer" },
+    ArrowUp: { where: step("head", -1), label: "previous head" },
+    ArrowDown: { where: step("head", 1), label: "next head" },
   });
 }

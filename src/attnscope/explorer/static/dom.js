@@ -1,22 +1,24 @@
-// Elements from data. Text goes in as text and never as markup, so nothing a prompt holds can become part of the page.
+// Elements from data. Text is inserted as text and never as markup, so nothing in a prompt can become part of the page.
 
 export function h(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
+  const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
-    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
-    else if (name === "value") made.value = value;
-    else made.setAttribute(name, value === true ? "" : value);
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "value") element.value = value;
+    else element.setAttribute(name, value === true ? "" : value);
   }
-  made.append(...children.flat(3).filter((child) => child !== null && child !== undefined && child !== false));
-  return made;
+  element.append(...present(children));
+  return element;
 }
 
-// Puts children into an element, in place of what it has; what is not there is left out.
+// Replaces the children of an element.
 export function fill(element, ...children) {
-  element.replaceChildren(
-    ...children.flat(3).filter((child) => child !== null && child !== undefined && child !== false),
-  );
+  element.replaceChildren(...present(children));
+}
+
+function present(children) {
+  return children.flat(3).filter((child) => child !== null && child !== undefined && child !== false);
 }
 
 // A sentence of a reading: words, some of which stand out.
@@ -24,7 +26,7 @@ export function sentence(item) {
   return item.map(({ text, strong }) => (strong ? h("strong", {}, text) : text));
 }
 
-export function reading(sections, { open = true, title = "The reading" } = {}) {
+export function reading(sections, { open = true, title = "Reading" } = {}) {
   return h(
     "details",
     { class: "reading", open },
@@ -41,13 +43,13 @@ export function reading(sections, { open = true, title = "The reading" } = {}) {
 }
 
 export function select(label, options, chosen, change) {
-  const made = h(
+  const list = h(
     "select",
     { onchange: (event) => change(event.target.value) },
-    options.map(({ name, label: words }) => h("option", { value: name }, words)),
+    options.map(({ name, label: text }) => h("option", { value: name }, text)),
   );
-  made.value = chosen;
-  return h("label", {}, h("span", {}, label), made);
+  list.value = chosen;
+  return h("label", {}, h("span", {}, label), list);
 }
 
 export function table(columns, rows, { grayed = [], caption = null } = {}) {
@@ -87,7 +89,7 @@ export function number(value) {
   return value === 0 || Math.abs(value) >= 0.001 ? value.toFixed(4) : value.toExponential(2);
 }
 
-export function withEnds(value, low, high) {
+export function withInterval(value, low, high) {
   const signed = value > 0 ? `+${number(value)}` : number(value);
   return low === null || low === undefined ? signed : `${signed} (${number(low)} to ${number(high)})`;
 }
@@ -97,21 +99,22 @@ export function rate(q) {
   return q < 1e-4 ? "< 0.0001" : q.toPrecision(2);
 }
 
-export function trouble(error) {
-  const told = error.told;
+export function problemBox(error) {
+  const problem = error.problem;
   return h(
     "div",
-    { class: "trouble", role: "alert" },
-    h("strong", {}, told ? told.what : String(error.message || error)),
-    told && h("p", {}, `${told.where}: ${told.allowed}; ${told.todo}`),
+    { class: "problem", role: "alert" },
+    h("strong", {}, problem ? problem.what : String(error.message || error)),
+    problem && h("p", {}, `${problem.where}: ${problem.allowed}; ${problem.todo}`),
   );
 }
 
-export function say(text) {
-  document.getElementById("said").textContent = text;
+// For screen readers.
+export function announce(text) {
+  document.getElementById("announced").textContent = text;
 }
 
-// Characters that would not be seen, or would turn the text around, as signs.
+// Characters that are invisible or change the direction of text, shown by name.
 const NAMES = {
   0x061c: "ALM",
   0x200b: "ZWSP",
@@ -133,15 +136,15 @@ const NAMES = {
 };
 
 export function visible(text) {
-  let made = "";
+  let shown = "";
   for (const character of text) {
     const code = character.codePointAt(0);
-    if (character === "\n") made += "⏎\n";
-    else if (character === "\t") made += "⇥\t";
-    else if (code < 0x20) made += String.fromCodePoint(0x2400 + code);
-    else if (code === 0x7f) made += "␡";
-    else if (NAMES[code]) made += `⟨${NAMES[code]}⟩`;
-    else made += character;
+    if (character === "\n") shown += "⏎\n";
+    else if (character === "\t") shown += "⇥\t";
+    else if (code < 0x20) shown += String.fromCodePoint(0x2400 + code);
+    else if (code === 0x7f) shown += "␡";
+    else if (NAMES[code]) shown += `⟨${NAMES[code]}⟩`;
+    else shown += character;
   }
-  return made;
+  return shown;
 }

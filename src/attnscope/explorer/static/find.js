@@ -7,10 +7,10 @@ export function openFind(context) {
   const { facts, state } = context;
   const dialog = document.getElementById("find");
   const words = document.getElementById("find-words");
-  const list = document.getElementById("find-found");
+  const list = document.getElementById("find-results");
   if (!facts || dialog.open) return;
   let turn = 0;
-  let found = [];
+  let results = [];
   const visit = (where) => {
     dialog.close();
     go(where);
@@ -18,7 +18,7 @@ export function openFind(context) {
   const render = () =>
     fill(
       list,
-      ...found.map(({ label, where }) =>
+      ...results.map(({ label, where }) =>
         h(
           "li",
           {},
@@ -37,39 +37,39 @@ export function openFind(context) {
         ),
       ),
     );
-  const look = async () => {
+  const search = async () => {
     const mine = ++turn;
     const text = words.value.trim();
     const heads = headsOf(text, facts, state);
-    found = heads;
+    results = heads;
     render();
     if (!text) return;
     try {
-      const answer = await api.get(api.runPath(facts.name, "/prompts"), { find: text });
+      const matches = await api.get(api.runPath(facts.name, "/prompts"), { find: text });
       if (mine !== turn) return;
-      found = [
+      results = [
         ...heads,
-        ...answer.prompts.slice(0, 12).map((each) => ({
-          label: `prompt ${each.number}${each.name === String(each.number) ? "" : ` (${each.name})`}: ${each.begins}`,
+        ...matches.prompts.slice(0, 12).map((each) => ({
+          label: `prompt ${each.number}${each.name === String(each.number) ? "" : ` (${each.name})`}: ${each.excerpt}`,
           where: address([facts.name, "prompt", each.number]),
         })),
       ];
-      if (answer.found > 12)
-        found.push({
-          label: `and ${answer.found - 12} more prompts; say more of their words`,
-          where: address([facts.name, "prompt", answer.prompts[0].number]),
+      if (matches.total > 12)
+        results.push({
+          label: `and ${matches.total - 12} more prompts; type more words`,
+          where: address([facts.name, "prompt", matches.prompts[0].number]),
         });
-      if (!found.length) fill(list, h("li", { class: "soft" }, "nothing has these words"));
+      if (!results.length) fill(list, h("li", { class: "soft" }, "nothing matches"));
       else render();
     } catch (error) {
-      fill(list, h("li", { class: "trouble" }, error.message));
+      fill(list, h("li", { class: "problem" }, error.message));
     }
   };
-  words.oninput = look;
+  words.oninput = search;
   words.onkeydown = (event) => {
     if (event.key === "Enter") {
       event.preventDefault();
-      if (found.length) visit(found[0].where);
+      if (results.length) visit(results[0].where);
     }
   };
   words.value = "";

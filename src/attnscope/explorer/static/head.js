@@ -1,32 +1,32 @@
-// One head: along the prompt, by class, from prompt to prompt, among all heads, and what kind of head it is.
+// One head: its attention along the prompt, by class and by prompt, its rank among all heads, and its kind.
 import * as api from "./api.js";
 import { Figure } from "./charts.js";
 import { boxes, form, headSteps, noted, selectModel } from "./controls.js";
-import { fill, h, number, rate, select, table, trouble, withEnds } from "./dom.js";
-import { address, chooser, conditionsOf, go, headAddress } from "./state.js";
+import { fill, h, number, rate, select, table, problemBox, withInterval } from "./dom.js";
+import { address, choicesIn, conditionsOf, go, headAddress } from "./state.js";
 
 function settings({ facts, state }) {
-  const { one, notes } = chooser(state.query);
+  const { one, notes } = choicesIn(state.query);
   const names = conditionsOf(facts, state.model).map((each) => each.name);
   const asked = state.query.getAll("condition");
   const condition = asked.filter((name) => names.includes(name));
-  if (condition.length < asked.length) notes.push("The address names a condition that is not here.");
+  if (condition.length < asked.length) notes.push("The link names a condition that this run does not have.");
   const groups = facts.queries.map((each) => each.name);
   const queries = one("queries", groups, groups[0]);
-  const there = facts.measures.filter((each) => each.queries.includes(queries)).map((each) => each.name);
-  const first = there.find((name) => !facts.conditions[0].without.includes(name)) ?? there[0];
-  const measure = one("measure", there, first);
+  const available = facts.measures.filter((each) => each.queries.includes(queries)).map((each) => each.name);
+  const first = available.find((name) => !facts.conditions[0].without.includes(name)) ?? available[0];
+  const measure = one("measure", available, first);
   return { chosen: { queries, condition: condition.length ? condition : names, measure }, notes };
 }
 
-function parts({ model, layer, head }, chosen) {
+function specs({ model, layer, head }, chosen) {
   const place = { models: [model], layers: [layer], heads: [head] };
-  const shown = { conditions: chosen.condition, queries: chosen.queries };
-  const form = chosen.condition.length > 1 ? {} : { form: "full" }; // by itself, a condition has no tokens to share
+  const common = { conditions: chosen.condition, queries: chosen.queries };
+  const form = chosen.condition.length > 1 ? {} : { form: "full" }; // a single condition has no other to share tokens with
   return {
-    lines: { name: "lines", kind: "lines", panels: [{ model, layer, head }], ...shown, ...form },
-    bars: { name: "bars", kind: "bars", ...place, ...shown },
-    spread: { name: "spread", kind: "spread", ...place, ...shown, measure: chosen.measure },
+    lines: { name: "lines", kind: "lines", panels: [{ model, layer, head }], ...common, ...form },
+    bars: { name: "bars", kind: "bars", ...place, ...common },
+    spread: { name: "spread", kind: "spread", ...place, ...common, measure: chosen.measure },
   };
 }
 
@@ -40,7 +40,7 @@ export async function headView(main, context) {
   ]) {
     if (!list.includes(state[name])) {
       throw new Error(
-        `${name} ${state[name]} of ${state.model} was not measured; there are ${list[0]} to ${list.at(-1)}`,
+        `${name} ${state[name]} of ${state.model} was not measured; measured: ${list[0]} to ${list.at(-1)}`,
       );
     }
   }
@@ -70,7 +70,7 @@ export async function headView(main, context) {
     }),
   };
   const conditionOf = (label) => facts.conditions.find((each) => label === each.label)?.name ?? chosen.condition[0];
-  const told = h("section", { class: "facts", "aria-label": "What kind of head" }, h("p", { class: "soft" }, "…"));
+  const summary = h("section", { class: "facts", "aria-label": "What kind of head" }, h("p", { class: "soft" }, "…"));
   fill(
     main,
     h("h1", {}, `Layer ${state.layer}, head ${state.head}`),
@@ -97,7 +97,7 @@ export async function headView(main, context) {
             queries: chosen.queries,
           }),
         },
-        "pin it and compare",
+        "pin and compare",
       ),
       " ",
       h(
@@ -111,7 +111,7 @@ export async function headView(main, context) {
             queries: chosen.queries,
           }),
         },
-        "in a prompt's text",
+        "show in a prompt",
       ),
     ),
     form(
@@ -122,9 +122,9 @@ export async function headView(main, context) {
           const head = other.heads.includes(state.head) ? state.head : other.heads[0];
           go(here({}, { label, layer, head }));
         }),
-      select("Gaze of", facts.queries, chosen.queries, (queries) => go(here({ queries }))),
+      select("Attention from", facts.queries, chosen.queries, (queries) => go(here({ queries }))),
       select(
-        "Spread of",
+        "Dots show",
         facts.measures.filter((each) => each.queries.includes(chosen.queries)),
         chosen.measure,
         (measure) => go(here({ measure })),
@@ -135,50 +135,50 @@ export async function headView(main, context) {
           else box.checked = true;
         }),
     ),
-    told,
+    summary,
     h("section", { "aria-label": "Along the prompt" }, figures.lines.element),
     h("div", { class: "two" }, figures.bars.element, figures.spread.element),
   );
   await context.calm;
-  const wanted = parts(state, chosen);
+  const figureSpecs = specs(state, chosen);
   const draw = async (name) => {
     try {
-      await figures[name].show(facts.name, wanted[name], signal);
+      await figures[name].show(facts.name, figureSpecs[name], signal);
     } catch (error) {
       if (!signal.aborted) figures[name].fail(error);
     }
   };
-  const tell = async () => {
+  const showSummary = async () => {
     try {
-      const found = await api.get(
+      const head = await api.get(
         api.runPath(facts.name, "/head"),
         { model: state.model, layer: state.layer, head: state.head, queries: chosen.queries },
         signal,
       );
-      fill(told, ...headFacts(found, facts));
+      fill(summary, ...headFacts(head, facts));
     } catch (error) {
-      if (!signal.aborted) fill(told, trouble(error));
+      if (!signal.aborted) fill(summary, problemBox(error));
     }
   };
-  await Promise.all([tell(), draw("lines")]); // what is seen first comes first
+  await Promise.all([showSummary(), draw("lines")]); // what is at the top comes first
   await Promise.all([draw("bars"), draw("spread")]);
 }
 
-function headFacts(found, facts) {
+function headFacts(head, facts) {
   const label = (name) => facts.conditions.find((each) => each.name === name)?.label ?? name;
-  const kinds = found.kinds.map((each) =>
+  const kinds = head.kinds.map((each) =>
     h(
       "li",
       {},
       `${label(each.condition)}: `,
-      h("strong", {}, each.kind ?? "not told (patterns were not measured)"),
+      h("strong", {}, each.kind ?? "unknown (patterns were not measured)"),
       ` · ${Object.entries(each.scores)
         .map(([name, value]) => `${name} ${value.toFixed(2)}`)
         .join(", ")}`,
     ),
   );
-  const tested = found.changes.filter((each) => each.sure !== null);
-  const sure = tested.filter((each) => each.sure).length;
+  const tested = head.changes.filter((each) => each.significant !== null);
+  const significant = tested.filter((each) => each.significant).length;
   return [
     h("h2", {}, "Kind of head"),
     h("ul", { class: "kinds" }, kinds),
@@ -188,21 +188,21 @@ function headFacts(found, facts) {
       { class: "two" },
       table(
         ["mass on", "share", "rank"],
-        found.ranks.map((each) => [each.what, number(each.value), `${each.rank} of ${each.of}`]),
+        head.ranks.map((each) => [each.what, number(each.value), `${each.rank} of ${each.of}`]),
         { caption: "By attention" },
       ),
-      found.changes.length > 0 &&
+      head.changes.length > 0 &&
         table(
-          ["change of mass on", "difference", "q", "rank"],
-          found.changes.map((each) => [
+          ["change in mass on", "difference", "q", "rank"],
+          head.changes.map((each) => [
             each.what,
-            withEnds(each.value, each.low, each.high),
+            withInterval(each.value, each.low, each.high),
             rate(each.q),
             each.rank === null ? "" : `${each.rank} of ${each.of}`,
           ]),
           {
-            grayed: found.changes.map((each) => each.sure === false),
-            caption: `By change: ${sure} of ${tested.length} tested are unlikely chance (q < 0.05) and above rounding`,
+            grayed: head.changes.map((each) => each.significant === false),
+            caption: `By change: ${significant} of ${tested.length} tested are significant (q < 0.05) and larger than rounding`,
           },
         ),
     ),

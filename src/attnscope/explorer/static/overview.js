@@ -1,12 +1,12 @@
-// A run at a glance: its question, its main figure, what was found, what it rests on.
+// A run at a glance: its question, main figure, observations and evidence.
 import * as api from "./api.js";
 import { Figure } from "./charts.js";
-import { fill, h, reading, sentence, table, trouble } from "./dom.js";
+import { fill, h, reading, sentence, table, problemBox } from "./dom.js";
 import { address, go } from "./state.js";
 
 const KEY = 6; // observations at the top
 
-export function runsView(shown) {
+export function runsView({ runs }) {
   return h(
     "section",
     {},
@@ -14,15 +14,15 @@ export function runsView(shown) {
     h(
       "ul",
       { class: "runs" },
-      shown.runs.map((run) =>
+      runs.map((run) =>
         h(
           "li",
           {},
-          run.trouble ? h("strong", {}, run.name) : h("a", { href: address([run.name]) }, run.title),
+          run.problem ? h("strong", {}, run.name) : h("a", { href: address([run.name]) }, run.title),
           run.title !== run.name && h("span", { class: "soft" }, ` ${run.name} `),
           h("span", { class: `badge ${run.status}` }, run.status),
           run.question && h("p", {}, run.question),
-          run.trouble && h("p", { class: "soft" }, `${run.trouble.what}: ${run.trouble.todo}`),
+          run.problem && h("p", { class: "soft" }, `${run.problem.what}: ${run.problem.todo}`),
         ),
       ),
     ),
@@ -51,7 +51,7 @@ export async function overviewView(main, context) {
       h(
         "section",
         {},
-        h("h2", {}, "More figures of the study"),
+        h("h2", {}, "More figures"),
         h(
           "p",
           { class: "buttons" },
@@ -96,7 +96,7 @@ export async function overviewView(main, context) {
     const another = new Figure({ open: false });
     more.append(another.element);
     try {
-      await another.show(facts.name, each.part, signal);
+      await another.show(facts.name, each.spec, signal);
     } catch (error) {
       another.fail(error);
     }
@@ -104,51 +104,48 @@ export async function overviewView(main, context) {
 
   async function loadComparisons() {
     try {
-      const found = await api.get(api.runPath(facts.name, "/comparisons"), {}, signal);
+      const comparisonList = await api.get(api.runPath(facts.name, "/comparisons"), {}, signal);
       fill(
         comparisons,
         h(
           "p",
           { class: "soft" },
-          "Mean over heads with 95 % bootstrap intervals; q is the false discovery rate among what is tested together; gray: may be chance, or within what rounding makes.",
+          "Means over heads with 95 % bootstrap intervals; q is the false discovery rate within a family of tests; gray: not significant, or within rounding.",
         ),
-        ...found.map((each, place) =>
+        ...comparisonList.map((each, place) =>
           h(
             "details",
             { open: place === 0 },
             h("summary", {}, each.name),
             h("p", {}, each.facts.join(" ")),
-            each.sheets.map((sheet) => [
-              table(sheet.columns, sheet.rows, { grayed: sheet.grayed, caption: sheet.title }),
-            ]),
+            each.tables.map(({ columns, rows, grayed, title }) => table(columns, rows, { grayed, caption: title })),
           ),
         ),
-        ...(found.length ? [] : [h("p", {}, "There is one condition and one model, so nothing to compare.")]),
+        ...(comparisonList.length ? [] : [h("p", {}, "With one condition and one model, there is nothing to compare.")]),
       );
     } catch (error) {
-      if (!signal.aborted) fill(comparisons, trouble(error));
+      if (!signal.aborted) fill(comparisons, problemBox(error));
     }
   }
 
-  const part = first?.part ?? startMap(facts);
+  const spec = first?.spec ?? startMap(facts);
   figure
-    .show(facts.name, part, signal)
+    .show(facts.name, spec, signal)
     .then((drawn) => {
-      const found = drawn.reading.find((section) => section.heading === "Observations")?.items ?? [];
-      const shown = found.length
-        ? found
-        : (drawn.reading.find((section) => section.heading === "Numbers")?.items ?? []);
-      fill(observations, ...shown.slice(0, KEY).map((item) => h("li", {}, sentence(item))));
-      if (!shown.length) fill(observations, h("li", {}, "This figure has nothing to tell in a sentence."));
+      const itemsOf = (heading) => drawn.reading.find((section) => section.heading === heading)?.items ?? [];
+      const observed = itemsOf("Observations");
+      const items = observed.length ? observed : itemsOf("Numbers");
+      fill(observations, ...items.slice(0, KEY).map((item) => h("li", {}, sentence(item))));
+      if (!items.length) fill(observations, h("li", {}, "This figure has no observations."));
     })
     .catch((error) => {
       if (!signal.aborted) figure.fail(error);
     });
   api
     .get(api.runPath(facts.name, "/evidence"), {}, signal)
-    .then((sections) => fill(evidence, reading(sections, { title: "What shows that the numbers can be believed" })))
+    .then((sections) => fill(evidence, reading(sections, { title: "Why you can trust the numbers" })))
     .catch((error) => {
-      if (!signal.aborted) fill(evidence, trouble(error));
+      if (!signal.aborted) fill(evidence, problemBox(error));
     });
 }
 
@@ -174,7 +171,7 @@ function dropped(facts) {
   return h(
     "section",
     {},
-    h("h2", {}, "Prompts dropped"),
+    h("h2", {}, "Dropped prompts"),
     lines.length
       ? h("ul", {}, lines, facts.more_dropped > 0 && h("li", {}, `and ${facts.more_dropped} more, in the manifest`))
       : h("p", {}, "None."),

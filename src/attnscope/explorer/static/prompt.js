@@ -1,23 +1,23 @@
-// A prompt's own text, shaded by the attention its tokens receive; another condition or model beside it.
+// A prompt's text, shaded by the attention its tokens receive; another condition or model beside it.
 import * as api from "./api.js";
 import { downloads } from "./charts.js";
 import { boxes, form, noted, numbers, otherOf, others, selectModel, steps } from "./controls.js";
-import { fill, h, number, say, select, trouble, visible } from "./dom.js";
-import { address, chooser, conditionsOf, go } from "./state.js";
+import { announce, fill, h, number, problemBox, select, visible } from "./dom.js";
+import { address, choicesIn, conditionsOf, go } from "./state.js";
 
-const PART = 3000; // tokens that come at once
+const PART = 3000; // tokens per response
 
 function settings({ facts, state }) {
   const query = state.query;
-  const { one, notes } = chooser(query);
+  const { one, notes } = choicesIn(query);
   const models = facts.models.map((each) => each.label);
   const model = one("model", models, models[0]);
   const conditions = conditionsOf(facts, model).map((each) => each.name);
-  const held = facts.models.find((each) => each.label === model);
+  const entry = facts.models.find((each) => each.label === model);
   const condition = one("condition", conditions, conditions[0]);
   const groups = facts.queries.map((each) => each.name);
-  const layer = one("layer", held.layers.map(String), "");
-  const head = one("head", held.heads.map(String), "");
+  const layer = one("layer", entry.layers.map(String), "");
+  const head = one("head", entry.heads.map(String), "");
   const known = [
     ...conditions.filter((each) => each !== condition).map((each) => `condition:${each}`),
     ...models.filter((each) => each !== model).map((each) => `model:${each}`),
@@ -32,21 +32,21 @@ function settings({ facts, state }) {
 export async function promptView(main, context) {
   const { facts, signal, state } = context;
   const { chosen, notes } = settings(context);
-  if (!Number.isInteger(state.prompt)) throw new Error(`there is no prompt '${state.prompt}'; they have numbers`);
+  if (!Number.isInteger(state.prompt)) throw new Error(`there is no prompt '${state.prompt}'; prompts have numbers`);
   const number_ = state.prompt;
   const here = (changes = {}, prompt = number_) =>
     address([facts.name, "prompt", prompt], { ...chosen, ...(prompt === number_ ? {} : { first: "" }), ...changes });
   go(here(), { replace: true });
   const set = (name) => (value) =>
     go(here({ [name]: value, ...(chosen.beside === `${name}:${value}` ? { beside: "" } : {}) }));
-  const held = facts.models.find((each) => each.label === chosen.model);
+  const entry = facts.models.find((each) => each.label === chosen.model);
   const classes = facts.classes.map((each) => each.name);
   const mine = { model: chosen.model, condition: chosen.condition };
   const { kind, name } = otherOf(chosen.beside);
   const sides = chosen.beside ? [mine, { ...mine, [kind]: name }] : [mine];
-  const every = { name: "", label: "mean of all" };
+  const every = { name: "", label: "mean over all" };
   const texts = h("div", {}, h("p", { class: "soft" }, "…"));
-  const about = h("p", { class: "about" }, "Point at a token to see its numbers, or walk with the keys , and .");
+  const about = h("p", { class: "about" }, "Point at a token to see its numbers, or step through tokens with the keys , and .");
   const turn = h("span", { class: "walk" });
   const condition = (name) => facts.conditions.find((each) => each.name === name).label;
   fill(
@@ -59,11 +59,11 @@ export async function promptView(main, context) {
       select("Condition", conditionsOf(facts, chosen.model), chosen.condition, set("condition")),
       (facts.conditions.length > 1 || facts.models.length > 1) &&
         select("beside", others(facts, chosen), chosen.beside, set("beside")),
-      select("Gaze of", facts.queries, chosen.queries, set("queries")),
-      select("Layer", [every, ...numbers(held.layers)], chosen.layer, set("layer")),
-      select("Head", [every, ...numbers(held.heads)], chosen.head, set("head")),
+      select("Attention from", facts.queries, chosen.queries, set("queries")),
+      select("Layer", [every, ...numbers(entry.layers)], chosen.layer, set("layer")),
+      select("Head", [every, ...numbers(entry.heads)], chosen.head, set("head")),
       boxes(
-        "Shade classes",
+        "Shaded classes",
         facts.classes,
         classes.filter((each) => !chosen.hide.includes(each)),
         (shaded) => go(here({ hide: classes.filter((each) => !shaded.includes(each)) })),
@@ -74,9 +74,9 @@ export async function promptView(main, context) {
     texts,
   );
   await context.calm;
-  let found;
+  let loadedTexts;
   try {
-    found = await Promise.all(
+    loadedTexts = await Promise.all(
       sides.map((side) =>
         api.get(
           api.runPath(facts.name, "/prompt"),
@@ -93,10 +93,10 @@ export async function promptView(main, context) {
       ),
     );
   } catch (error) {
-    if (!signal.aborted) fill(texts, trouble(error));
+    if (!signal.aborted) fill(texts, problemBox(error));
     return;
   }
-  const [one] = found;
+  const [one] = loadedTexts;
   main.querySelector("h1").textContent =
     one.name === String(one.number)
       ? `Prompt ${one.number}`
@@ -105,30 +105,30 @@ export async function promptView(main, context) {
   fill(
     turn,
     steps(context, {
-      ArrowLeft: { where: other(one.before), label: "the prompt before" },
-      ArrowRight: { where: other(one.after), label: "the next prompt" },
+      ArrowLeft: { where: other(one.previous), label: "previous prompt" },
+      ArrowRight: { where: other(one.next), label: "next prompt" },
     }),
     ` ${facts.prompts} ${facts.prompts === 1 ? "prompt" : "prompts"}. ${one.caption}`,
   );
-  const marked = new Map();
-  const walked = [];
-  const panels = found.map((text) => shaded(text, facts, chosen, marked, about, found, walked));
+  const counterparts = new Map(); // by the key that the same token has in every text
+  const pointers = [];
+  const panels = loadedTexts.map((text) => shaded(text, facts, chosen, counterparts, about, loadedTexts, pointers));
   let at = -1;
-  const along = (by) => () => walked[(at = Math.min(walked.length - 1, Math.max(0, at + by)))]?.();
+  const along = (by) => () => pointers[(at = Math.min(pointers.length - 1, Math.max(0, at + by)))]?.();
   Object.assign(context.keys, { ".": along(1), ",": along(-1) });
   fill(
     texts,
     h(
       "div",
-      { class: `texts ${found.length > 1 ? "pair" : ""}` },
-      lined(panels, found, (side) => `${side.model}, ${condition(side.condition)}`),
+      { class: `texts ${loadedTexts.length > 1 ? "pair" : ""}` },
+      lined(panels, loadedTexts, (side) => `${side.model}, ${condition(side.condition)}`),
     ),
-    pages(found, here),
+    pages(loadedTexts, here),
     h(
       "details",
       { class: "reading", open: true },
-      h("summary", {}, "The reading"),
-      found.map((text) => [
+      h("summary", {}, "Reading"),
+      loadedTexts.map((text) => [
         h("h4", {}, `${text.model}, ${condition(text.condition)}`),
         h(
           "ul",
@@ -140,7 +140,7 @@ export async function promptView(main, context) {
     h(
       "p",
       { class: "soft" },
-      "The deepest shade is that of the second highest token; the highest has a frame. Each text has its own scale.",
+      "The darkest shade is the second highest token; the highest has a frame. Each text has its own scale.",
     ),
     downloads(facts.name, strip(number_, sides, chosen)),
   );
@@ -162,36 +162,36 @@ function strip(prompt, sides, chosen) {
 }
 
 function swatch(colour) {
-  const made = h("span", { class: "swatch", "aria-hidden": "true" });
-  if (colour) made.style.background = colour;
-  return made;
+  const element = h("span", { class: "swatch", "aria-hidden": "true" });
+  if (colour) element.style.background = colour;
+  return element;
 }
 
-// A long text comes in parts; the longer of two tells how many.
-function pages(found, here) {
-  const count = Math.max(...found.map((text) => text.count));
-  const size = Math.max(...found.map((text) => text.tokens.length));
-  const first = Math.max(...found.map((text) => text.first));
+// A long text is shown in parts; the longer of two decides how many.
+function pages(texts, here) {
+  const count = Math.max(...texts.map((text) => text.count));
+  const size = Math.max(...texts.map((text) => text.tokens.length));
+  const first = Math.max(...texts.map((text) => text.first));
   if (count <= size) return null;
   return h(
     "p",
     {},
     `Tokens ${first} to ${first + size - 1} of ${count}. `,
-    first > 0 && h("a", { href: here({ first: Math.max(0, first - PART) || "" }) }, "those before"),
+    first > 0 && h("a", { href: here({ first: Math.max(0, first - PART) || "" }) }, "previous"),
     " ",
-    first + size < count && h("a", { href: here({ first: first + size }) }, "those after"),
+    first + size < count && h("a", { href: here({ first: first + size }) }, "next"),
   );
 }
 
-// The tokens of one text, as elements, in runs of one segment.
-function shaded(text, facts, chosen, marked, about, found, walked) {
-  const runs = [];
+// The tokens of one text, as elements, grouped by segment.
+function shaded(text, facts, chosen, counterparts, about, texts, pointers) {
+  const blocks = [];
   const colours = new Map(facts.classes.map((each) => [each.name, each.colour]));
   for (const token of text.tokens) {
     const hidden = token.classes.length > 0 && token.classes.every((name) => chosen.hide.includes(name));
     const element = h(
       "span",
-      { class: "token", "data-side": found.indexOf(text), "data-position": token.position },
+      { class: "token", "data-side": texts.indexOf(text), "data-position": token.position },
       shownText(token),
     );
     if (!hidden && token.attention !== null) {
@@ -201,19 +201,19 @@ function shaded(text, facts, chosen, marked, about, found, walked) {
     const colour = colours.get(token.classes.find((name) => name !== "other"));
     if (colour) element.style.setProperty("--class", colour);
     if (token.shared !== null) {
-      if (!marked.has(token.shared)) marked.set(token.shared, []);
-      marked.get(token.shared).push({ text, token, element });
+      if (!counterparts.has(token.shared)) counterparts.set(token.shared, []);
+      counterparts.get(token.shared).push({ text, token, element });
     }
-    const point = () => pointAt(text, token, element, marked, about, found);
-    if (text === found[0]) walked.push(point);
+    const point = () => pointAt(text, token, element, counterparts, about, texts);
+    if (text === texts[0]) pointers.push(point);
     element.addEventListener("pointerenter", point);
     element.addEventListener("click", point);
-    const last = runs.at(-1);
-    const made = token.text.endsWith("\n") ? [element, "\n"] : [element]; // so that no frame reaches into the next line
-    if (last && last.segment === token.segment) last.elements.push(...made);
-    else runs.push({ segment: token.segment, elements: made });
+    const last = blocks.at(-1);
+    const nodes = token.text.endsWith("\n") ? [element, "\n"] : [element]; // so that no frame extends into the next line
+    if (last && last.segment === token.segment) last.elements.push(...nodes);
+    else blocks.push({ segment: token.segment, elements: nodes });
   }
-  return runs;
+  return blocks;
 }
 
 function shownText(token) {
@@ -221,39 +221,39 @@ function shownText(token) {
   return token.length > token.text.length ? `${text}… (${token.length.toLocaleString("en")} characters)` : text;
 }
 
-function pointAt(text, token, element, marked, about, found) {
+function pointAt(text, token, element, counterparts, about, texts) {
   document.querySelectorAll(".token.pointed").forEach((each) => each.classList.remove("pointed"));
   element.classList.add("pointed");
-  const told = [
+  const parts = [
     `${JSON.stringify(token.text.slice(0, 40))} at ${token.position}: ${token.attention === null ? "not seen by any query" : number(token.attention)}, ${token.segment}, ${token.classes.join(" and ")}`,
   ];
-  if (found.length > 1) {
-    const others = (marked.get(token.shared) ?? []).filter((each) => each.text !== text);
+  if (texts.length > 1) {
+    const others = (counterparts.get(token.shared) ?? []).filter((each) => each.text !== text);
     for (const each of others) {
       each.element.classList.add("pointed");
-      told.push(
+      parts.push(
         `${each.text.model}, ${each.text.condition}: ${number(each.token.attention)} at ${each.token.position}`,
       );
     }
-    if (!others.length) told.push("not in the other");
+    if (!others.length) parts.push("not in the other text");
   }
-  about.textContent = told.join(" · ");
-  say(about.textContent);
+  about.textContent = parts.join(" · ");
+  announce(about.textContent);
 }
 
-// Segments as rows, so that what both texts have stands side by side and an insertion has its own row.
-function lined(panels, found, title) {
-  const heads = found.map((text) => h("h2", {}, title(text)));
-  const block = (run) =>
-    run
+// Segments as rows, so that what both texts share is side by side and an insertion has its own row.
+function lined(panels, texts, title) {
+  const titles = texts.map((text) => h("h2", {}, title(text)));
+  const block = (part) =>
+    part
       ? h(
           "div",
-          { class: `segment ${run.segment === "inserted" ? "inserted" : ""}` },
-          h("span", { class: "tag" }, run.segment),
-          h("div", { class: "words", dir: "ltr" }, run.elements),
+          { class: `segment ${part.segment === "inserted" ? "inserted" : ""}` },
+          h("span", { class: "tag" }, part.segment),
+          h("div", { class: "words", dir: "ltr" }, part.elements),
         )
       : h("div", { class: "segment none" });
-  if (panels.length === 1) return [heads[0], panels[0].map(block)];
+  if (panels.length === 1) return [titles[0], panels[0].map(block)];
   const [left, right] = panels;
   const rows = [];
   let [one, two] = [0, 0];
@@ -264,5 +264,5 @@ function lined(panels, found, title) {
     else if (theirs && (!mine || theirs.segment === "inserted")) rows.push([null, right[two++]]);
     else rows.push([left[one++], right[two++]]);
   }
-  return [...heads, ...rows.flatMap(([mine, theirs]) => [block(mine), block(theirs)])];
+  return [...titles, ...rows.flatMap(([mine, theirs]) => [block(mine), block(theirs)])];
 }

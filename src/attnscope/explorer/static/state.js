@@ -1,7 +1,7 @@
-// The address is the whole state: what a view shows can be sent to someone as a link.
+// The address is the whole state, so a link shows someone else exactly what you see.
 //   /                       the runs            /RUN/prompt/4?...   a prompt
 //   /RUN                    overview            /RUN/compare?...    two heads
-//   /RUN/map?...            all heads           /try                a prompt of one's own
+//   /RUN/map?...            all heads           /try                a prompt of your own
 //   /RUN/MODEL/16/3?...     a head
 
 export function read(place = window.location) {
@@ -30,7 +30,7 @@ function decode(part) {
   }
 }
 
-// parts: the path; parameters: name -> value, or a list of values. Empty ones are left out; a token stays.
+// parts: the path; parameters: name -> value, or a list of values. Empty ones are left out; the token is kept.
 export function address(parts, parameters = {}) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(parameters)) {
@@ -44,26 +44,26 @@ export function address(parts, parameters = {}) {
   return `/${parts.map((part) => encodeURIComponent(part)).join("/")}${text ? `?${text}` : ""}`;
 }
 
-// replace: no entry of its own in the history; show: have the new address shown.
+// replace: without a new entry in the history; show: also show the new address.
 export function go(where, { replace = false, show = !replace } = {}) {
   if (where === window.location.pathname + window.location.search) return;
   window.history[replace ? "replaceState" : "pushState"](null, "", where);
   if (show) window.dispatchEvent(new Event("moved"));
 }
 
-// The conditions under which a model has prompts: of a run that is being measured, not all may.
+// The conditions under which a model has prompts; while a run is being measured, some may be missing.
 export function conditionsOf(facts, label) {
-  const held = facts.models.find((each) => each.label === label);
-  return facts.conditions.filter((each) => held.conditions.includes(each.name));
+  const model = facts.models.find((each) => each.label === label);
+  return facts.conditions.filter((each) => model.conditions.includes(each.name));
 }
 
-// What an address says of a choice, if it is one of those known; what it says in vain is noted.
-export function chooser(query) {
+// Reads choices from the address. A value that the run does not have is replaced by the fallback, with a note.
+export function choicesIn(query) {
   const notes = [];
   const one = (name, known, fallback) => {
-    const said = query.get(name);
-    if (said === null || said === "" || known.includes(said)) return said || fallback;
-    notes.push(`The address says ${name} '${said.slice(0, 60)}', which is not here; this shows ${fallback || "none"}.`);
+    const value = query.get(name);
+    if (value === null || value === "" || known.includes(value)) return value || fallback;
+    notes.push(`The link asks for ${name} '${value.slice(0, 60)}', which this run does not have; showing ${fallback || "none"} instead.`);
     return fallback;
   };
   return { one, notes };

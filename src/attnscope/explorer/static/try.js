@@ -1,23 +1,23 @@
-// A prompt of one's own, measured now. It becomes a small run that all views show.
+// A prompt of your own, measured now. It becomes a small run that all views can show.
 import * as api from "./api.js";
-import { fill, h, trouble } from "./dom.js";
+import { fill, h, problemBox } from "./dom.js";
 import { address, go } from "./state.js";
 
 const EDITS = [
   ["nothing", "nothing"],
-  ["repeat", "a string, repeated"],
+  ["repeat", "a repeated string"],
   ["sentence", "random sentences"],
   ["random_tokens", "random tokens"],
   ["shuffle", "its own words, shuffled"],
-  ["text", "a text of yours"],
+  ["text", "your own text"],
 ];
 const PAUSE = 400;
-const LONGEST = 2000; // characters of a prompt that an address may hold
+const LONGEST = 2000; // characters of a prompt that fit in an address
 
 export async function tryView(main, context) {
-  const { shown, signal, state } = context;
-  if (!shown.live) {
-    fill(main, h("h1", {}, "Try it"), h("p", {}, "Prompts can be tried if the explorer is started with --live MODEL."));
+  const { runList, signal, state } = context;
+  if (!runList.live) {
+    fill(main, h("h1", {}, "Try it"), h("p", {}, "To try prompts, start the explorer with --live MODEL."));
     return;
   }
   const field = (name) => state.query.get(name);
@@ -30,7 +30,7 @@ export async function tryView(main, context) {
   const edit = h(
     "select",
     {},
-    EDITS.map(([name, words]) => h("option", { value: name, selected: name === (field("edit") ?? "repeat") }, words)),
+    EDITS.map(([name, label]) => h("option", { value: name, selected: name === (field("edit") ?? "repeat") }, label)),
   );
   const insertion = h("input", { value: field("insertion") ?? "...", "aria-label": "What to insert" });
   const tokens = h("input", { type: "number", min: 1, max: 4096, value: field("tokens") ?? 20 });
@@ -40,21 +40,21 @@ export async function tryView(main, context) {
     ["before", "after"].map((each) => h("option", { value: each, selected: each === field("place") }, each)),
   );
   const outcome = h("section", { "aria-live": "polite" });
-  const said = h("label", {}, h("span", {}, "What"), insertion);
+  const what = h("label", {}, h("span", {}, "What"), insertion);
   const many = h("label", {}, h("span", {}, "Tokens"), tokens);
   const where = h("label", {}, h("span", {}, "of the prompt"), place);
-  const fit = () => {
-    said.hidden = !["repeat", "text"].includes(edit.value);
+  const showFields = () => {
+    what.hidden = !["repeat", "text"].includes(edit.value);
     many.hidden = ["nothing", "text"].includes(edit.value);
     where.hidden = edit.value === "nothing";
   };
-  edit.addEventListener("change", fit);
-  fit();
+  edit.addEventListener("change", showFields);
+  showFields();
   const button = h("button", {}, "Measure");
   fill(
     main,
     h("h1", {}, "Try it"),
-    h("p", { class: "soft" }, `Measured by ${shown.live}, here and now.`),
+    h("p", { class: "soft" }, `Measured now, with ${runList.live}.`),
     h(
       "form",
       {
@@ -70,7 +70,7 @@ export async function tryView(main, context) {
         { class: "controls" },
         h("label", { class: "check" }, chat, "as a chat message"),
         h("label", {}, h("span", {}, "Insert into a copy"), edit),
-        said,
+        what,
         many,
         where,
         button,
@@ -93,24 +93,24 @@ export async function tryView(main, context) {
     go(address(["try"], { ...short, chat: trial.chat ? "yes" : "" }), { replace: true });
     button.disabled = true;
     try {
-      let tried = await api.post("tries", trial, {}, signal);
-      while (["waiting", "measuring"].includes(tried.status)) {
+      let trialStatus = await api.post("trials", trial, {}, signal);
+      while (["waiting", "measuring"].includes(trialStatus.status)) {
         fill(
           outcome,
-          h("p", {}, tried.status === "waiting" ? `waiting: ${tried.before} to go` : tried.doing),
-          h("progress", { max: 1, value: tried.status === "waiting" ? null : tried.share, "aria-label": "progress" }),
+          h("p", {}, trialStatus.status === "waiting" ? `waiting: ${trialStatus.ahead} ahead` : trialStatus.step),
+          h("progress", { max: 1, value: trialStatus.status === "waiting" ? null : trialStatus.progress, "aria-label": "progress" }),
         );
         await new Promise((resolve) => setTimeout(resolve, PAUSE));
-        tried = await api.get(`tries/${tried.id}`, {}, signal);
+        trialStatus = await api.get(`trials/${trialStatus.id}`, {}, signal);
       }
-      if (tried.status === "failed") {
-        const error = new Error(tried.trouble.what);
-        error.told = tried.trouble;
+      if (trialStatus.status === "failed") {
+        const error = new Error(trialStatus.problem.what);
+        error.problem = trialStatus.problem;
         throw error;
       }
-      go(address([tried.run, "prompt", 0], { beside: tried.edited ? "condition:edited" : "" }));
+      go(address([trialStatus.run, "prompt", 0], { beside: trialStatus.edited ? "condition:edited" : "" }));
     } catch (error) {
-      if (!signal.aborted) fill(outcome, trouble(error));
+      if (!signal.aborted) fill(outcome, problemBox(error));
     } finally {
       button.disabled = false;
     }

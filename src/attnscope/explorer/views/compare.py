@@ -1,0 +1,101 @@
+"""The page that compares two heads: the difference in mass, class by class, within prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from attnscope.analysis.effects import FALSE_DISCOVERIES, FEWEST, effects
+from attnscope.analysis.matching import BY_NUMBER, matched
+from attnscope.analysis.run import Run
+from attnscope.analysis.sides import Side, masses
+from attnscope.analysis.spread import mean_of_seen
+from attnscope.explorer.responses import Pair, PairRow
+from attnscope.explorer.views.choices import HeadChoice, check_name
+from attnscope.figures import selection, sentences
+
+
+@dataclass(frozen=True)
+class HeadSide:
+    """One side of a pair: a head under a condition."""
+
+    head: HeadChoice
+    condition: str
+
+    def check(self, run: Run) -> None:
+        self.head.check(run)
+        check_name(self.condition, run.conditions, "condition")
+
+
+def pair(run: Run, left: HeadSide, right: HeadSide) -> Pair:
+    """Right minus left by class, within prompts."""
+    for side in (left, right):
+        side.check(run)
+    prompts, values = _shared_masses(run, left, right)
+    differences = values[1] - values[0]
+    differences[:, ~(values[0].any(0) & values[1].any(0))] = np.nan  # a class that one side lacks is not tested
+    estimated = effects(differences, run.study.seed)
+    floor = _rounding(run, (left, right))
+    means = [mean_of_seen(each, 0) for each in values]
+    rows = []
+    for number, name in enumerate(run.classes):
+        numbers = {key: _known(getattr(estimated, key)[number]) for key in ("low", "high", "q")}
+        difference, q = _known(means[1][number] - means[0][number]), numbers["q"]
+        rows.append(
+            PairRow(
+                token_class=selection.class_label(run, name),
+                left=_known(means[0][number]),
+                right=_known(means[1][number]),
+                difference=difference,
+                significant=_significant(difference, q, floor),
+                n=prompts,
+                **numbers,
+            )
+        )
+    return Pair(rows=rows, facts=list(_facts(run, left, right, prompts)))
+
+
+def _shared_masses(run: Run, left: HeadSide, right: HeadSide) -> tuple[int, list[np.ndarray[Any, Any]]]:
+    """The number of prompts that both sides have, and each side's masses on them, (prompts, classes)."""
+    stored = [masses(run, side.head.model, side.condition) for side in (left, right)]
+    prompts, *rows = np.intersect1d(stored[0].prompts, stored[1].prompts, return_indices=True)
+    values = []
+    for side, each, which in zip((left, right), stored, rows, strict=True):
+        group = run.study.measure.queries.index(side.head.queries)
+        values.append(each.mass[which, group][:, *side.head.index(run)])
+    return len(prompts), values
+
+
+def _significant(difference: float | None, q: float | None, floor: float) -> bool | None:
+    """Whether a difference is significant and larger than rounding; None if it is not tested."""
+    if q is None or difference is None:
+        return None
+    return q < FALSE_DISCOVERIES and abs(difference) > floor
+
+
+def _rounding(run: Run, sides: Sequence[HeadSide]) -> float:
+    """How large rounding can make the difference of the two masses; 0 if unknown."""
+    noises = [(run.noise(side.head.model, side.head.queries), side.head.index(run)) for side in sides]
+    return sum(0.0 if noise is None else float(noise[index]) for noise, index in noises)
+
+
+def _facts(run: Run, left: HeadSide, right: HeadSide, prompts: int) -> Iterator[str]:
+    yield f"Right minus left, mass by class, within {sentences.counted(prompts, 'prompt')}."
+    if prompts < FEWEST:
+        yield f"With fewer than {FEWEST} prompts there is no interval and no test."
+    else:
+        yield (
+            "q is the false discovery rate among the classes of this pair; it does not account for how you chose the "
+            "pair."
+        )
+    if left.head.model != right.head.model:
+        sides = (Side(run, left.head.model, left.condition), Side(run, right.head.model, right.condition))
+        if matched(*sides).method != BY_NUMBER:
+            yield "In these two models, heads with the same number are not the same heads."
+
+
+def _known(value: Any) -> float | None:
+    return None if np.isnan(value) else float(value)

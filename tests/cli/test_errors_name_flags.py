@@ -1,0 +1,111 @@
+"""The same mistake made in Python and on the command line: one names the parameter, the other the flag."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import typer
+
+import attnscope
+from attnscope.cli.flags import flag_name, flags_of
+from attnscope.cli.main import app
+from attnscope.errors import AttnscopeError, Parameter
+from attnscope.studies import request_study, run_study
+from tests.cli.conftest import Run
+from tests.models import tiny
+
+SOURCES = Path(attnscope.__file__).parent
+
+
+@pytest.fixture
+def llama(tmp_path: Path) -> Path:
+    tiny.save_model(tmp_path / "llama")
+    return tmp_path / "llama"
+
+
+def said(mistake: Callable[[], object]) -> str:
+    with pytest.raises(AttnscopeError) as refusal:
+        mistake()
+    text = str(refusal.value)
+    assert "--" not in text
+    return text
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words", "parameter"),
+    [
+        ("device", "tpu", ["--device", "tpu"], "device='tpu'"),
+        ("dtype", "float33", ["--dtype", "float33"], "dtype='float33'"),
+        ("revision", "v9", ["--revision", "v9"], "revision='v9'"),
+    ],
+)
+def test_loading(run: Run, llama: Path, option: str, value: str, words: list[str], parameter: str) -> None:
+    assert parameter in said(lambda: attnscope.load(str(llama), **{option: value}))
+    done = run("measure", "ab", "--model", llama, *words)
+    done.refuses(" ".join(words))
+    assert parameter not in done.err
+
+
+def test_a_switch_that_must_be_given(run: Run, tmp_path: Path) -> None:
+    tiny.save_model(tmp_path / "model")
+    (tmp_path / "model" / "model.safetensors").rename(tmp_path / "model" / "pytorch_model.bin")
+    assert "pass allow_pickle=True" in said(lambda: attnscope.load(str(tmp_path / "model")))
+    run("measure", "ab", "--model", tmp_path / "model").refuses("pass --allow-pickle")
+
+
+def test_a_switch_that_must_be_left_out(run: Run, llama: Path) -> None:
+    assert "leave out chat=True" in said(lambda: attnscope.load(str(llama)).measure("ab", chat=True))
+    run("measure", "ab", "--model", llama, "--chat").refuses("(--chat)", "leave out --chat")
+
+
+def test_limits_and_labels_of_a_study(run: Run) -> None:
+    assert "limit=0" in said(lambda: request_study("filler", limit=0))
+    assert "(models=)" in said(lambda: request_study("filler", models=["nobody"]))
+    run("run", "filler", "--models", "nobody", "--dry-run").refuses("(--models)", "nobody")
+    assert "(swaps=)" in said(lambda: request_study("filler", swaps={"nobody": "x"}))
+    run("run", "filler", "--model", "nobody=x", "--dry-run").refuses("(--model)", "nobody")
+
+
+def test_one_source_for_several_models_is_answered_with_what_to_write(run: Run) -> None:
+    label = request_study("symbols").study.models[0].label
+    mistake = said(lambda: request_study("symbols", instead="org/x"))
+    assert "(instead='org/x')" in mistake
+    assert f"swaps={{'{label}': 'org/x'}}" in mistake
+    run("run", "symbols", "--model", "org/x", "--dry-run").refuses("(--model org/x)", f"--model {label}=org/x")
+
+
+def test_a_folder_that_is_not_a_run(run: Run, tmp_path: Path, llama: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("x")
+    study = tmp_path / "study.yaml"
+    study.write_text(f"models: [{llama}]\nprompts: {{items: [{{text: ab}}], plain: '{{text}}'}}\nconditions: [none]\n")
+    assert "choose another with out=" in said(lambda: run_study(str(study), tmp_path / "mine"))
+    run("run", study, "--out", tmp_path / "mine").refuses("choose another with --out")
+
+
+def test_a_command_without_the_flag_keeps_the_parameters_name() -> None:
+    group = typer.main.get_command(app)
+    assert "--device" in flags_of(group, ["measure", "ab"])
+    assert "--device" not in flags_of(group, ["run", "filler"])
+
+
+def test_a_part_of_an_error_may_mix_words_and_parameters() -> None:
+    error = AttnscopeError("a", where=Parameter("layers"), allowed="b", todo=("pass ", Parameter("chat", False), "."))
+    assert str(error) == "a (layers=): b; pass chat=False"
+    assert error.message(lambda parameter: f"<{parameter.name}>") == "a (<layers>): b; pass <chat>"
+
+
+def test_every_parameter_that_an_error_names_is_a_flag_of_some_command() -> None:
+    group = typer.main.get_command(app)
+    flags = {flag for verb in group.commands for flag in flags_of(group, [verb])}  # type: ignore[attr-defined]
+    named = set()
+    for file in SOURCES.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Parameter" and node.args:
+                assert isinstance(node.args[0], ast.Constant), file
+                named.add(node.args[0].value)
+    assert {"device", "out", "limit"} <= named
+    assert {name for name in named if flag_name(name) not in flags} == set()
