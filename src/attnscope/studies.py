@@ -12,7 +12,7 @@ from attnscope.figures.kind import find_kind
 from attnscope.notebook import Run
 from attnscope.report.write import is_reported, report_run
 from attnscope.runs.folder import RunFolder
-from attnscope.runs.request import RunRequest
+from attnscope.runs.request import LOCAL, RunRequest
 from attnscope.study.file import bundled_studies, find_study, read_study, refuse_unknown_segments
 from attnscope.study.prompts import read_prompts
 from attnscope.study.schema import FigureSpec, Study
@@ -35,12 +35,13 @@ def request_study(
     command: str | None = None,
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
+    engine: str = LOCAL,
 ) -> RunRequest:
     """A study by bundled name or file, checked and with its prompts; nothing is loaded yet.
 
     limit: only the first so many prompts. models: only these, by label. swaps: other sources, by label. instead: a
     source for the only model of the study, which is then labelled by it. strict: a prompt that can't be measured is an
-    error. forget: remove what was measured for other versions of the study.
+    error. forget: remove what was measured for other versions of the study. engine: where batches are measured.
     """
     path = find_study(name)
     study = _swapped(_picked(read_study(path), models), swaps or {})
@@ -72,6 +73,7 @@ def request_study(
         command=command,
         trust_remote_code=trust_remote_code,
         allow_pickle=allow_pickle,
+        engine=engine,
     )
 
 

@@ -12,10 +12,10 @@ import numpy as np
 import polars as pl
 
 from attnscope.analysis.comparisons import Comparison, comparisons, family
+from attnscope.analysis.dense import token_rows
 from attnscope.analysis.effects import FALSE_DISCOVERIES, FEWEST, effects
 from attnscope.analysis.head_kinds import head_kinds
 from attnscope.analysis.matching import BY_NUMBER, matched
-from attnscope.analysis.measures import WORDS
 from attnscope.analysis.received import Heads, gazes
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import MASS, Side, empty_classes, masses, seen_classes
@@ -25,7 +25,7 @@ from attnscope.explorer import responses
 from attnscope.figures import selection, sentences
 from attnscope.figures.selection import present
 from attnscope.figures.write import content, figure_of, study_lines
-from attnscope.measures.names import MEASURES, SCORES
+from attnscope.measures.names import SCORES, map_measures, title_of
 from attnscope.report.comparison_tables import facts as facts_of
 from attnscope.report.comparison_tables import sheets
 from attnscope.report.evidence import evidence_card
@@ -50,13 +50,14 @@ def look_ahead(run: Run) -> None:
     """Read what the first click on a run would wait for."""
     for model, condition in list(product(run.models, run.conditions))[:ARMS]:
         masses(run, model, condition)
+    run.cells.verify_all()
     model = run.models[0]
     panel = PanelSpec(model=model, layer=run.layers(model)[0], head=run.heads(model)[0])
     figure_of(run, FigureSpec(name="first", kind="lines", panels=[panel]))
 
 
 def run_facts(name: str, run: Run) -> responses.RunFacts:
-    dropped = run.manifest["dropped"]
+    dropped = run.manifest.dropped
     prompts = {number for model in run.models for each in run.conditions for number in run.prompts(model, each)}
     return responses.RunFacts(
         name=name,
@@ -75,15 +76,15 @@ def run_facts(name: str, run: Run) -> responses.RunFacts:
         measures=list(_measures(run)),
         figures=[_figure_line(part) for part in run.study.figures if present(run, part) is not None],
         empty=empty_classes(run),
-        dropped=[responses.Drop(**each) for each in dropped[:MOST_DROPPED]],
+        dropped=[responses.Drop(**each.model_dump()) for each in dropped[:MOST_DROPPED]],
         more_dropped=max(0, len(dropped) - MOST_DROPPED),
-        command=run.manifest.get("command"),
+        command=run.manifest.command,
     )
 
 
 def _model(run: Run, label: str) -> responses.ModelFacts:
-    known = run.manifest["models"][label]
-    about = f"{known['architecture']}, {known['dtype']}"
+    known = run.manifest.models[label]
+    about = f"{known.architecture}, {known.dtype}"
     return responses.ModelFacts(
         label=label,
         about=about,
@@ -112,14 +113,14 @@ def _measures(run: Run) -> Iterator[responses.MeasureFacts]:
     for name in run.classes:
         label = selection.class_label(run, name)
         yield responses.MeasureFacts(name=name, label=label, queries=groups, enrichment=True)
-    for name in MEASURES:
+    for name in map_measures():
         there = [
             group
             for group in groups
             if name not in unmeasured(run.study, FigureSpec(name="map", kind="heatmap", queries=group))
         ]
         if there:
-            label = f"{name}: {WORDS[name]}" if name in WORDS else name
+            label = f"{name}: {title_of(name)}"
             yield responses.MeasureFacts(name=name, label=label, queries=there, enrichment=False)
 
 
@@ -389,7 +390,7 @@ def prompt_text(run: Run, wanted: Reading) -> responses.PromptText:
     gaze = next(gazes(run, chosen, wanted.condition, wanted.prompt))
     attention = mean_of_seen(gaze.attention, (0, 1))
     columns = ["position", "token_id", "text", "start", "end", "special", "segment"]
-    held = run.rows("tokens", wanted.model, wanted.condition, columns, wanted.prompt)
+    held = token_rows(run, wanted.model, wanted.condition, columns, wanted.prompt)
     cell = run.rows("prompts", wanted.model, wanted.condition, ["name", "text", "spans"], wanted.prompt)
     row = cell.row(0, named=True)
     tokens = [Token(*each) for each in held.drop("segment").iter_rows()]

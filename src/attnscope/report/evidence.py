@@ -14,6 +14,7 @@ from attnscope.analysis.run import Run
 from attnscope.attention.input import InputCheck
 from attnscope.figures import sentences
 from attnscope.figures.selection import LAYOUTS
+from attnscope.runs.manifest import Noise
 
 MOST_REASONS = 5
 
@@ -31,12 +32,12 @@ def evidence_card(run: Run) -> str:
 
 
 def _of_model(run: Run, label: str) -> Iterator[str]:
-    known = run.manifest["models"][label]
-    proof, sample = known["evidence"], known.get("sample", {})
-    adapter = known["spec"].get("adapter")
+    known = run.manifest.models[label]
+    proof, sample = known.evidence, known.sample
+    adapter = known.spec.get("adapter")
     yield (
-        f"{known['architecture']} from {known['spec']['source']}{f' with adapter {adapter}' if adapter else ''}, in "
-        f"{known['dtype']} on {known['device']}, read through {proof['way']}."
+        f"{known.architecture} from {known.spec['source']}{f' with adapter {adapter}' if adapter else ''}, in "
+        f"{known.dtype} on {known.device}, read through {proof['way']}."
     )
     if proof.get("weights_made_from"):
         yield f"Its weights are those of {proof['weights_made_from']}."
@@ -47,20 +48,20 @@ def _of_model(run: Run, label: str) -> Iterator[str]:
         f"Against eager attention, on a text of {proof['tokens']} tokens made for the check, no share differs "
         f"by more than {proof['difference']:.1e}."
     )
-    if sample:
-        cells = sentences.counted(len(sample["cells"]), "prompt")
+    if sample is not None:
+        cells = sentences.counted(len(sample.cells), "prompt")
         yield (
-            f"Against eager attention, on {cells} of this run, as far as the first {sample['tokens']} tokens of each "
-            f"({sample['rows']} single rows and the mean of all): {sample['difference']:.1e}; rows add up to 1 within "
-            f"{sample['row_sum_error']:.1e}."
+            f"Against eager attention, on {cells} of this run, as far as the first {sample.tokens} tokens of each "
+            f"({sample.rows} single rows and the mean of all): {sample.difference:.1e}; rows add up to 1 within "
+            f"{sample.row_sum_error:.1e}."
         )
-        yield from _rounding(sample["noise"])
+        yield from _rounding(sample.noise)
     yield from _row_sums(run, label, float(proof["sink_share"]))
     for kind, layers in _masks(proof["masks"]).items():
         yield f"Mask: {kind}, {_range(layers)}."
-    for file in known["files"]:
-        if file["weights"]:
-            yield f"Weights: {file['path'].rsplit('/', 1)[-1]}, SHA-256 {file['sha256']}."
+    for file in known.files:
+        if file.weights:
+            yield f"Weights: {file.path.rsplit('/', 1)[-1]}, SHA-256 {file.sha256}."
 
 
 def _input(run: Run, label: str, proof: dict[str, Any]) -> Iterator[str]:
@@ -90,7 +91,7 @@ def _input(run: Run, label: str, proof: dict[str, Any]) -> Iterator[str]:
 
 def input_warnings(run: Run, label: str) -> list[str]:
     """What is wrong with how a model's prompts begin, and with how many of them."""
-    data = run.manifest["models"][label]["evidence"].get("input")
+    data = run.manifest.models[label].evidence.get("input")
     if data is None:
         return []
     check, first = InputCheck(**data), beginnings(run, label)
@@ -105,15 +106,15 @@ def beginnings(run: Run, label: str) -> list[tuple[int, ...]]:
     return [tuple(each) for each in ids.to_list()]
 
 
-def _rounding(noise: dict[str, Any]) -> Iterator[str]:
-    if "moved" not in noise:
-        yield f"How far rounding in {noise['dtype']} moves attention was not measured: {noise['reason']}."
+def _rounding(noise: Noise) -> Iterator[str]:
+    if not noise.moved:
+        yield f"How far rounding in {noise.dtype} moves attention was not measured: {noise.reason}."
         return
-    for group, moved in noise["moved"].items():
+    for group, moved in noise.moved.items():
         heads = np.asarray(moved)
         yield (
-            f"Rounding: the same prompts in {noise['reference']} instead of {noise['dtype']} move {heads.max():.1e} of "
-            f"the worst head's attention on average ({noise['most'][group]:.1e} in its worst prompt) and "
+            f"Rounding: the same prompts in {noise.reference} instead of {noise.dtype} move {heads.max():.1e} of "
+            f"the worst head's attention on average ({noise.most[group]:.1e} in its worst prompt) and "
             f"{np.median(heads):.1e} in the median head (queries: {group}). No class's mass is off by more in these."
         )
 
@@ -122,7 +123,7 @@ def _row_sums(run: Run, label: str, sink_share: float) -> Iterator[str]:
     keys = ["condition", "prompt", "queries", "layer", "head"]
     sums = (
         run.table("mass")
-        .filter(pl.col("model") == label)
+        .filter((pl.col("model") == label) & (pl.col("measure") == "received"))
         .group_by(keys)
         .agg(pl.col("mass").sum())
         .select(least=pl.col("mass").min(), most=pl.col("mass").max())
@@ -159,10 +160,10 @@ def _of_prompts(run: Run) -> Iterator[str]:
     whole = held.group_by("prompt").len().filter(pl.col("len") == arms)
     every = held["prompt"].n_unique()
     yield f"{len(whole)} of {sentences.counted(every, 'prompt')} are there under every model and condition."
-    dropped = run.manifest["dropped"]
+    dropped = run.manifest.dropped
     if not dropped:
         yield "None was dropped."
-    reasons = Counter((each["model"], each["condition"], _kind(each["reason"])) for each in dropped).most_common()
+    reasons = Counter((each.model, each.condition, _kind(each.reason)) for each in dropped).most_common()
     for (model, condition, reason), count in reasons[:MOST_REASONS]:
         yield f"Dropped, {model}, {condition}, {sentences.counted(count, 'prompt')}: {reason}."
     if len(reasons) > MOST_REASONS:
@@ -183,7 +184,7 @@ def _kind(reason: str) -> str:
 
 def _made_with(run: Run) -> Iterator[str]:
     manifest = run.manifest
-    versions = [f"{name} {number}" for name, number in manifest["versions"].items()]
-    yield f"{sentences.listed(versions)}; Python {manifest['machine']['python']}; {manifest['machine']['system']}."
+    versions = [f"{name} {number}" for name, number in manifest.versions.items()]
+    yield f"{sentences.listed(versions)}; Python {manifest.machine.python}; {manifest.machine.system}."
     yield f"Seed {run.study.seed}; what is random in the statistics is drawn from it too."
-    yield f"The run's key, a hash of study, prompts and versions: {manifest['key']}."
+    yield f"The run's key, a hash of study, prompts and versions: {manifest.key}."

@@ -27,7 +27,7 @@ MOST_ROWS = 400  # of a table shown; the csv beside the figure has them all
 
 def mark_of(run: Run) -> str:
     """What tells a page which state of a run it is of."""
-    return f'<meta name="attnscope-run" content="{escape(run.manifest["key"])}">'
+    return f'<meta name="attnscope-run" content="{escape(run.manifest.key)}">'
 
 
 def write_page(
@@ -56,7 +56,7 @@ def write_page(
         comparisons=[_comparison(run, each) for each in compared],
         kinds=_kinds(run),
         evidence=Markup(as_html(evidence.split("\n", 1)[1])),  # noqa: S704  (escaped there)
-        dropped=run.manifest["dropped"],
+        dropped=run.manifest.dropped,
         manifest=run.manifest,
         study=(run.path / "study.yaml").read_text(encoding="utf-8"),
         command=command,

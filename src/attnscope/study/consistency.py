@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from attnscope.errors import near
-from attnscope.measures.names import ENTROPY, KEPT, MEASURES, MOVED, OF_INSERTIONS
+from attnscope.measures import MEASURES
+from attnscope.measures.names import KEPT, MOVED, OF_INSERTIONS, head_measures, map_measures
 from attnscope.measures.patterns import PATTERNS
 from attnscope.study.schema import FigureSpec, PromptsSpec, Study
 from attnscope.text.classes import OTHER
@@ -44,6 +45,7 @@ def problems(study: Study) -> Iterator[Problem]:
     yield from _of_prompts(study)
     yield from _of_conditions(study)
     yield from _of_classes(study)
+    yield from _of_measure_names(study)
     layouts = layouts_of(study.prompts)
     if layouts is not None and study.prompts.items is not None:  # else the prompts are to be read first
         yield from segment_problems(study, layouts)
@@ -76,11 +78,21 @@ def _labels(places: Sequence[tuple[str | int, ...]], labels: Sequence[str]) -> I
 
 def _of_classes(study: Study) -> Iterator[Problem]:
     for name in study.classes:
-        if name in (OTHER, *MEASURES):
+        if name in (OTHER, *map_measures()):
             yield Problem(("classes", name), f"'{name}' has a meaning of its own", "any other name")
     names = [*study.classes, OTHER]
     labels = [*(part.label or name for name, part in study.classes.items()), OTHER]
     yield from _labels([("classes", name, "label") for name in names], labels)
+
+
+def _of_measure_names(study: Study) -> Iterator[Problem]:
+    named = study.measure.measures
+    for number, name in enumerate(named):
+        at = ("measure", "measures", number)
+        if name not in MEASURES.members:
+            yield Problem(at, f"unknown measure '{name}'", near(name, MEASURES.members))
+        elif name in named[:number]:
+            yield Problem(at, f"'{name}' is there twice", "each measure once")
 
 
 def _of_prompts(study: Study) -> Iterator[Problem]:
@@ -202,28 +214,31 @@ def _of_parts(study: Study, figure: FigureSpec, number: int) -> Iterator[Problem
 
 def _of_measures(study: Study, figure: FigureSpec, number: int) -> Iterator[Problem]:
     hidden = unmeasured(study, figure)
-    measures = [name for name in (*study.classes, OTHER, *MEASURES) if name not in hidden]
+    measures = [name for name in (*study.classes, OTHER, *map_measures()) if name not in hidden]
     for measure in figure.measures:
         if measure not in measures:
             hint = f" ({hidden[measure]})" if measure in hidden else ""
             what = f"there is no measure '{measure}'{hint}"
             yield Problem(("figures", number, "measure"), what, near(measure, measures))
-        elif len(figure.measures) > 1 and measure in MEASURES:
+        elif len(figure.measures) > 1 and measure in map_measures():
             what = f"{measure} can't be added to others"
             yield Problem(("figures", number, "measure"), what, "classes can be summed")
 
 
 def unmeasured(study: Study, figure: FigureSpec) -> dict[str, str]:
     """Measures that the study can't show, each with the reason."""
-    found = {} if study.measure.entropy else {ENTROPY: "measure: entropy is off"}
-    if not study.measure.patterns and (figure.queries or study.measure.queries[0]) != "last":
-        found |= dict.fromkeys(PATTERNS, "measure: patterns is off")
+    one_query = (figure.queries or study.measure.queries[0]) == "last"
+    found = {
+        name: f"not measured: write measures: [{name}]"
+        for name in head_measures()
+        if name not in study.measure.measured and not (one_query and name in PATTERNS)  # `received` gives those
+    }
     inserts = {part.insert is not None for part in study.conditions}
     if inserts != {True, False}:
         why = "it needs the base prompt and a condition that inserts something"
         found |= dict.fromkeys(OF_INSERTIONS, why)
-    elif (figure.queries or study.measure.queries[0]) != "last":
-        found |= dict.fromkeys((KEPT, MOVED), "it is told of one query: queries: last")
+    elif not one_query:
+        found |= dict.fromkeys((KEPT, MOVED), "it is defined for one query: queries: last")
     return found
 
 

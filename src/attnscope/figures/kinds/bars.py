@@ -218,7 +218,7 @@ def draw(made: pl.DataFrame, seen: Look) -> Description:
                 scale=alt.Scale(domain=names, range=colours),
                 legend=alt.Legend(title=None, orient="top"),
             ),
-            order=alt.RunRequest("order:Q"),
+            order=alt.Order("order:Q"),
             tooltip=tooltip,
         )
     )

@@ -13,7 +13,7 @@ from attnscope.analysis.comparisons import Comparison, family
 from attnscope.analysis.comparisons import Kind as Kinds
 from attnscope.analysis.effects import FALSE_DISCOVERIES, FEWEST, Effects, effects
 from attnscope.analysis.matching import BY_NUMBER, Matching, matched
-from attnscope.analysis.measures import WORDS, Measured, measured
+from attnscope.analysis.measures import Measured, measured
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import ENRICHMENT, EVERY, MASS, Side, quantities
 from attnscope.analysis.spread import extent, mean_of_seen
@@ -21,7 +21,7 @@ from attnscope.errors import AttnscopeError
 from attnscope.figures import selection, sentences
 from attnscope.figures.compose import Description, joined
 from attnscope.figures.kind import Field, Kind, Look
-from attnscope.measures.names import OF_INSERTIONS
+from attnscope.measures.names import OF_INSERTIONS, title_of
 from attnscope.study.schema import FigureSpec
 
 FIELDS = (
@@ -213,7 +213,7 @@ def _measures(run: Run, part: FigureSpec) -> list[str]:
 def look(run: Run, part: FigureSpec, made: pl.DataFrame) -> Look:
     wanted = _measures(run, part)
     names = sentences.listed([selection.class_label(run, each) for each in wanted])
-    words = WORDS.get(wanted[0], f"attention on {names}")
+    words = title_of(wanted[0]) or f"attention on {names}"
     if part.value == "enrichment" and wanted[0] in run.classes:
         words += ", times a uniform gaze"
     gaze = selection.group_words(selection.queries(run, part))

@@ -8,7 +8,7 @@ import altair as alt
 import numpy as np
 import polars as pl
 
-from attnscope.analysis.measures import WORDS, measured
+from attnscope.analysis.measures import measured
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import Side
 from attnscope.analysis.spread import INTERVAL, half_width, mean_of_seen
@@ -16,6 +16,7 @@ from attnscope.errors import AttnscopeError
 from attnscope.figures import selection, sentences
 from attnscope.figures.compose import Description, joined
 from attnscope.figures.kind import Field, Kind, Look
+from attnscope.measures.names import title_of
 from attnscope.study.schema import FigureSpec
 
 FIELDS = (
@@ -68,7 +69,7 @@ def _measures(run: Run, part: FigureSpec) -> list[list[str]]:
 
 
 def _panel_title(run: Run, names: list[str]) -> str:
-    return WORDS.get(names[0], sentences.listed([selection.class_label(run, name) for name in names]))
+    return title_of(names[0]) or sentences.listed([selection.class_label(run, name) for name in names])
 
 
 def _values(run: Run, part: FigureSpec, side: Side, names: list[str]) -> pl.DataFrame | None:

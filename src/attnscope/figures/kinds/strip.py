@@ -5,6 +5,7 @@ from __future__ import annotations
 import altair as alt
 import polars as pl
 
+from attnscope.analysis.dense import token_rows
 from attnscope.analysis.received import Heads, gazes
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import mean_of_seen
@@ -33,7 +34,7 @@ def table(run: Run, part: FigureSpec) -> pl.DataFrame:
     for model in labels:
         layers, heads = selection.layers(run, part, model), selection.heads(run, part, model)
         for name in names:
-            tokens = run.rows("tokens", model, name, ["position", "segment", "text", "start", "end"], number)
+            tokens = token_rows(run, model, name, ["position", "segment", "text", "start", "end"], number)
             shown = shown_texts(tokens.select("text", "start", "end").iter_rows())
             tokens = tokens.select("position", "segment", token=pl.Series(shown, dtype=pl.String))
             if not len(tokens):
