@@ -97,11 +97,15 @@ class Former:
             expected=pl.when(having > 0).then(pl.col("expected") / having),
             defined=having,
         )
-        entropy = self._read("received").filter(here, pl.col("entropy").is_not_null()).with_columns(
-            measure=pl.lit("entropy"),
-            value=pl.col("entropy").cast(pl.Float64),
-            expected=pl.lit(None, dtype=pl.Float64),
-            defined=pl.lit(1.0),
+        entropy = (
+            self._read("received")
+            .filter(here, pl.col("entropy").is_not_null())
+            .with_columns(
+                measure=pl.lit("entropy"),
+                value=pl.col("entropy").cast(pl.Float64),
+                expected=pl.lit(None, dtype=pl.Float64),
+                defined=pl.lit(1.0),
+            )
         )
         return pl.concat([patterns.select(columns), entropy.select(columns)])
 

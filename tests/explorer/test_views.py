@@ -12,11 +12,14 @@ import polars as pl
 import pytest
 from starlette.testclient import TestClient
 
-from attnscope.analysis.run import TABLES, Run
+from attnscope.analysis.cache import FOLDER
+from attnscope.analysis.run import Run
 from attnscope.explorer import views
 from attnscope.explorer.app import make_app
 from attnscope.explorer.runs import Shelf
+from attnscope.runs.columns import TABLES
 from tests.analysis.conftest import performed, study
+from tests.handmade import exported, sealed
 from tests.models import tiny
 from tests.runs.conftest import CHAT
 from tests.tolerances import SUMMED
@@ -119,11 +122,12 @@ def test_a_model_without_a_prompt_under_a_condition_is_told(explored: Run, tmp_p
     """As while a run is measured: longest first, so the base prompt comes last."""
     home = tmp_path / "part"
     shutil.copytree(explored.path, home)
-    shutil.rmtree(home / "kept")
+    shutil.rmtree(home / FOLDER)
     for name in TABLES:
         frame = pl.read_parquet(home / f"{name}.parquet")
         there = (pl.col("model") == "one") | (pl.col("condition") == "filler")
         frame.filter(there).write_parquet(home / f"{name}.parquet")
+    sealed(home)
     client = TestClient(make_app(Shelf([home])), raise_server_exceptions=False)
     facts = client.get("/api/runs/part").json()
     assert [model["conditions"] for model in facts["models"]] == [["none", "filler", "sentence"], ["filler"]]
@@ -152,7 +156,7 @@ def test_a_model_without_a_prompt_under_a_condition_is_told(explored: Run, tmp_p
 def test_a_damaged_run_is_told_and_the_others_are_shown(explored: Run, tmp_path: Path, name: str) -> None:
     home = tmp_path / "damaged"
     shutil.copytree(explored.path, home)
-    shutil.rmtree(home / "kept")
+    shutil.rmtree(home / FOLDER)
     held = (home / f"{name}.parquet").read_bytes()
     (home / f"{name}.parquet").write_bytes(held[: len(held) // 2])
     client = TestClient(make_app(Shelf([explored.path, home])), raise_server_exceptions=False)
@@ -160,7 +164,7 @@ def test_a_damaged_run_is_told_and_the_others_are_shown(explored: Run, tmp_path:
     asked: dict[str, Any] = {"prompt": 0, "model": "one", "condition": "none", "queries": "last"}
     answers = [client.get("/api/runs/damaged"), client.get("/api/runs/damaged/prompt", params=asked)]
     assert {answer.status_code for answer in answers} <= {200, 409}
-    assert any("can't be read" in answer.text for answer in answers)
+    assert any(f"table '{name}' was changed or damaged" in answer.text for answer in answers)
 
 
 def test_what_one_side_has_none_of_is_not_tested(explored: Run) -> None:
@@ -197,7 +201,7 @@ def test_tokens_that_two_models_share_are_told_by_their_place(explored: Run) -> 
     assert shared[0] == shared[1]  # all but what was inserted
     assert all(token.shared is None for token in texts[1].tokens if token.segment == "inserted")
     received = [token.attention or 0 for token in texts[0].tokens]
-    gaze = explored.table("received").filter(model="one", condition="none", prompt=3, queries="last").collect()
+    gaze = exported(explored).filter(model="one", condition="none", prompt=3, queries="last")
     np.testing.assert_allclose(received, np.mean([each.to_numpy() for each in gaze["received"]], 0), rtol=SUMMED)
 
 

@@ -15,7 +15,7 @@ from attnscope.analysis.dense import SHARE, token_rows
 from attnscope.analysis.run import Run
 from attnscope.errors import AttnscopeError
 from attnscope.record import RECEIVED, SEEN, UNIFORM, VIEW
-from attnscope.runs.shards import SHARDS
+from attnscope.runs.shards import SHARDS, Shard
 from attnscope.text.segments import INSERTED
 
 Numbers = NDArray[np.float64]
@@ -119,9 +119,13 @@ def head_along(run: Run, chosen: Heads, condition: str) -> Numbers:
     """What one head gives to every token of `tokens_of`: all prompts at once. chosen: one layer, one head."""
     cells = run.cells_of(chosen.model, condition)
     parts = [_nothing()]
-    for cell, tokens in cells.select("cell", "tokens").iter_rows():
-        layer, head, group = _places(run, cell, chosen)
-        part = run.cells.part(cell, RECEIVED)[layer[0], head[0]][group]
+    places: dict[Shard, tuple[list[int], list[int], int]] = {}
+    shards = run.cells.shards(cells["cell"].to_list())
+    for (cell, tokens), shard in zip(cells.select("cell", "tokens").iter_rows(), shards, strict=True):
+        if shard not in places:
+            places[shard] = _places(run, cell, chosen)
+        (layer,), (head,), group = places[shard]
+        part = shard.part(cell, RECEIVED)[layer, head][group]
         _refuse_if_other_length(run, cell, len(part), tokens)
         parts.append(part)
     flat: Numbers = np.concatenate(parts).astype(np.float64)
@@ -139,23 +143,23 @@ def _seen_along(run: Run, chosen: Heads, condition: str) -> Numbers:
 @lru_cache(maxsize=16)
 def _outlooks(run: Run, model: str, condition: str) -> tuple[list[tuple[int, ...]], bool]:
     """For each layer of the run the number of its view, prompt by prompt; and whether all heads see the same."""
-    cells = run.cells_of(model, condition)["cell"]
+    cells = run.cells_of(model, condition)["cell"].to_list()
+    shards = run.cells.shards(cells)
     views = np.zeros((len(run.layers(model)), len(cells)), dtype=np.int64)
-    for place, cell in enumerate(cells):
-        labels = run.cells.shard(cell).labels
-        views[:, place] = run.cells.part(cell, VIEW)[:][[labels.layers.index(each) for each in run.layers(model)]]
-    alike = all(run.cells.part(cell, SEEN).get_shape()[1] == 1 for cell in cells)
+    for place, (cell, shard) in enumerate(zip(cells, shards, strict=True)):
+        views[:, place] = shard.part(cell, VIEW)[:][[shard.labels.layers.index(each) for each in run.layers(model)]]
+    alike = all(shard.part(cell, SEEN).get_shape()[1] == 1 for cell, shard in zip(cells, shards, strict=True))
     return [tuple(row) for row in views.tolist()], alike
 
 
 @lru_cache(maxsize=32)
 def _seen_by(run: Run, model: str, condition: str, queries: str, views: tuple[int, ...], head: int | None) -> Numbers:
     parts = [_nothing()]
-    for cell, view in zip(run.cells_of(model, condition)["cell"], views, strict=True):
-        labels = run.cells.shard(cell).labels
-        seen = run.cells.part(cell, SEEN)
-        place = 0 if head is None or seen.get_shape()[1] == 1 else labels.heads.index(head)
-        parts.append(seen[view, place][labels.queries.index(queries)])
+    cells = run.cells_of(model, condition)["cell"].to_list()
+    for cell, shard, view in zip(cells, run.cells.shards(cells), views, strict=True):
+        seen = shard.part(cell, SEEN)
+        place = 0 if head is None or seen.get_shape()[1] == 1 else shard.labels.heads.index(head)
+        parts.append(seen[view, place][shard.labels.queries.index(queries)])
     return np.concatenate(parts).astype(np.float64)
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 from attnscope.errors import AttnscopeError
 
-_known: dict[Path, tuple[tuple[int, int, int], str]] = {}
+State = tuple[int, int, int]
+"""Size, time of change and inode: as long as they stay the same, so do the bytes."""
+_known: dict[Path, tuple[State, str]] = {}
 
 
 class DamagedError(AttnscopeError):
@@ -18,10 +21,21 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def state_of(path: Path | str) -> State:
+    stat = os.stat(path)
+    return stat.st_size, stat.st_mtime_ns, stat.st_ino
+
+
+def is_in_state(path: str, state: State) -> bool:
+    try:
+        return state_of(path) == state
+    except OSError:
+        return False
+
+
 def file_sha256(path: Path) -> str:
-    """Of a file's bytes. Computed once per process, as long as its size, time of change and inode stay the same."""
-    stat = path.stat()
-    state = (stat.st_size, stat.st_mtime_ns, stat.st_ino)
+    """Of a file's bytes. Computed once per process, as long as the file stays in the same state."""
+    state = state_of(path)
     before = _known.get(path)
     if before is not None and before[0] == state:
         return before[1]

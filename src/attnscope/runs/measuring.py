@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from attnscope.errors import AttnscopeError, NoRoomError
 from attnscope.lens import Lens
-from attnscope.runs.cells import CellMaker
+from attnscope.measures.patterns import PATTERNS
+from attnscope.record import Record
+from attnscope.runs.cells import Cell, CellMaker
 from attnscope.runs.engines import Batch
-from attnscope.runs.readings import measured_records
+from attnscope.runs.readings import record_of
 from attnscope.runs.store import Measured, NoRoom, Refused, Result
 from attnscope.runs.tables import Shape
 
@@ -54,3 +56,17 @@ class CellMeasurer:
             cells = [self.maker.answered(cell, ids or []) for cell, ids in zip(cells, answers, strict=True)]
         records = measured_records(self.lens, cells, self.shape, self.shape.measures)
         return {key: Measured(record, answer) for (_, key), record, answer in zip(batch, records, answers, strict=True)}
+
+
+def measured_records(lens: Lens, cells: Sequence[Cell], shape: Shape, measures: Sequence[str]) -> list[Record]:
+    """What a lens measures of some cells, in one forward."""
+    readings = lens.measure_prepared(  # TEMPORARY flags and `record_of`: the new lens takes measures=, gives records
+        [(cell.text.text, cell.tokens) for cell in cells],
+        shape.queries,
+        shape.layers,
+        shape.heads,
+        rows=[cell.rows for cell in cells],
+        entropy="entropy" in measures,
+        patterns=any(name in PATTERNS for name in measures),
+    )
+    return [record_of(reading, measures) for reading in readings]

@@ -9,25 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnscope.attention.reading import Reading
-from attnscope.lens import Lens
 from attnscope.measures.patterns import PATTERNS
 from attnscope.record import RECEIVED, SEEN, VIEW, Record
-from attnscope.runs.cells import Cell
-from attnscope.runs.tables import Shape
-
-
-def measured_records(lens: Lens, cells: Sequence[Cell], shape: Shape, measures: Sequence[str]) -> list[Record]:
-    """To become: `return lens.measure_prepared(prompts, queries, layers, heads, rows=..., measures=measures)`."""
-    readings = lens.measure_prepared(
-        [(cell.text.text, cell.tokens) for cell in cells],
-        shape.queries,
-        shape.layers,
-        shape.heads,
-        rows=[cell.rows for cell in cells],
-        entropy="entropy" in measures,
-        patterns=any(name in PATTERNS for name in measures),
-    )
-    return [record_of(reading, measures) for reading in readings]
 
 
 def record_of(reading: Reading, measures: Sequence[str]) -> Record:

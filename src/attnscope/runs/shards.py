@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 
 from attnscope.errors import AttnscopeError
 from attnscope.record import DEFINED, HEAD_AXES, KEY_AXES, SEEN, UNIFORM, VIEW
-from attnscope.runs.integrity import damaged, is_intact, refuse_if_changed
+from attnscope.runs.integrity import State, damaged, is_in_state, is_intact, refuse_if_changed, state_of
 from attnscope.runs.manifest import ShardFacts
 
 SHARDS = "shards"
@@ -69,9 +69,9 @@ class Shard:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self._file: Any = safe_open(path, framework="numpy")
-            self._names: list[str] = list(self._file.keys())
-            content = json.loads(self._file.metadata()[METADATA])
+            file: Any = safe_open(path, framework="numpy")
+            self._file, self._names = file, list(file.keys())
+            content = json.loads(file.metadata()[METADATA])
             labels = content["labels"]
             self.labels = Labels(labels["layer"], labels["head"], labels["queries"])
         except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
@@ -106,36 +106,41 @@ def intact_shards(folder: Path) -> Iterator[tuple[Path, bool]]:
             yield path, is_intact(path, path.stem)
 
 
-@dataclass
 class CellReader:
     """Parts of cells, by key. Files stay open: a head of a thousand prompts is a thousand small reads.
 
     verify: compare a shard's checksum before its first number is read, and again if the file changes.
     """
 
-    folder: Path
-    facts: Sequence[ShardFacts]
-    verify: bool = True
-    _open: dict[str, Shard] = field(default_factory=dict)
-
-    @cached_property
-    def _digests(self) -> Mapping[str, str]:
-        return {cell: shard.sha256 for shard in self.facts for cell in shard.cells}
+    def __init__(self, folder: Path, facts: Sequence[ShardFacts], verify: bool = True) -> None:
+        self.folder, self.facts, self.verify = folder, facts, verify
+        self._digests = {cell: shard.sha256 for shard in reversed(facts) for cell in shard.cells}
+        self._open: dict[str, tuple[Shard, str, State]] = {}
+        """By checksum: the shard, its path, and the state of the file that was verified."""
 
     def shard(self, cell: str) -> Shard:
         """The shard that holds a cell; refused if it is missing or damaged."""
         digest = self._digests.get(cell)
         if digest is None:
             raise damaged(self.folder / SHARDS, f"cell {cell[:12]} is in no shard of this run", "")
+        known = self._open.get(digest)
+        if known is not None and (not self.verify or is_in_state(known[1], known[2])):
+            return known[0]
         path = shard_path(self.folder, digest)
-        if self.verify or digest not in self._open:
-            if self.verify:
-                refuse_if_changed(path, digest, "a shard of the run")
-            elif not path.is_file():
-                raise damaged(path, "a shard of the run is missing", digest)
-        if digest not in self._open:
-            self._open[digest] = Shard(path)
-        return self._open[digest]
+        if self.verify or not path.is_file():
+            refuse_if_changed(path, digest, "a shard of the run")
+        shard = Shard(path) if known is None else known[0]
+        self._open[digest] = shard, str(path), state_of(path)
+        return shard
+
+    def shards(self, cells: Sequence[str]) -> list[Shard]:
+        """The shard of each cell; a file is looked at once, however many of the cells it holds."""
+        looked_at: dict[str, Shard] = {}
+        for cell in cells:
+            digest = self._digests.get(cell, "")
+            if digest not in looked_at:
+                looked_at[digest] = self.shard(cell)
+        return [looked_at[self._digests[cell]] for cell in cells]
 
     def verify_all(self) -> None:
         """Read every shard once, so that later questions need not wait for it."""

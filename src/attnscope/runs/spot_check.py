@@ -17,7 +17,7 @@ from attnscope.lens import Lens
 from attnscope.record import RECEIVED
 from attnscope.runs.cells import Cell
 from attnscope.runs.manifest import Noise, Sample
-from attnscope.runs.readings import measured_records
+from attnscope.runs.measuring import measured_records
 from attnscope.runs.store import Store
 from attnscope.runs.tables import Shape
 

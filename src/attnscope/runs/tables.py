@@ -126,7 +126,7 @@ def _mass(cell: Cell, key: str, shape: Shape, record: Record) -> pa.RecordBatch:
     """Rows by query group, layer, head, measure and class."""
     shares = membership(shape.classes, cell.text.text, cell.tokens, cell.text.spans)  # (classes, keys)
     view = record.arrays[VIEW]
-    names = [name for name in record.measures if record.arrays[name].ndim == 4]
+    names = [name for name in shape.measures if record.arrays[name].ndim == 4]
     masses, expectations = [], []
     for name in names:  # (layers, heads, groups, keys) -> (groups, layers, heads, classes)
         mass = (record.arrays[name].astype(np.float64) @ shares.T).transpose(2, 0, 1, 3)
@@ -150,7 +150,7 @@ def _mass(cell: Cell, key: str, shape: Shape, record: Record) -> pa.RecordBatch:
 def _heads(cell: Cell, key: str, shape: Shape, record: Record) -> pa.RecordBatch:
     """Rows by query group, layer, head and measure; no value where no query has one."""
     view = record.arrays[VIEW]
-    names = [name for name in record.measures if record.arrays[name].ndim == 3]
+    names = [name for name in shape.measures if record.arrays[name].ndim == 3]
     axes = (len(record.queries), len(record.layers), len(record.heads), len(names))
     value, expected, defined = np.zeros(axes), np.zeros(axes), np.ones(axes)
     for place, name in enumerate(names):  # (layers, heads, groups) -> (groups, layers, heads)

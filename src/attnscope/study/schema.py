@@ -255,7 +255,7 @@ class MeasureSpec(Spec):
     heads: Heads = Field("all", description="all, or numbers from 0.")
     measures: list[str] = Field(
         default=["received"],
-        description="What is measured, by name; `received` always is. The names are in docs/measures.md.",
+        description="What is measured, by name (see below); `received` always is.",
     )
 
     @property
