@@ -1,4 +1,4 @@
-"""A run of any size without a model: random gazes over made-up words, written as `attnscope run` writes them.
+"""A run of any size without a model: random attention over made-up words, written as `attnscope run` writes it.
 
 python -m bench.made_run FOLDER [--prompts 500]
 """
@@ -14,10 +14,14 @@ from typing import Any
 import numpy as np
 import yaml
 
+from attnscope.records import Record
 from attnscope.runs.cells import Cell, cell_key
-from attnscope.runs.folder import STUDY, Measured, RunFolder
+from attnscope.runs.folder import RunFolder
+from attnscope.runs.integrity import sha256
+from attnscope.runs.manifest import Machine, Manifest, ModelFacts, ModelFile, Timings
 from attnscope.runs.request import RunRequest, versions
-from attnscope.runs.tables import Shape, write_tables
+from attnscope.runs.store import Measured, Store
+from attnscope.runs.tables import Finished, Shape, write_tables
 from attnscope.study.prompts import Prompt, read_prompts
 from attnscope.study.schema import Study
 from attnscope.text.alignment import align
@@ -62,23 +66,26 @@ def make_run(path: Path, prompts: int = 500, layers: int = 30, heads: int = 9, m
     folder = RunFolder(path)
     shape = Shape(range(layers), range(heads), found.measure.queries, found.rules)
     taste = np.random.default_rng(1).gamma(1.0, 1.0, (layers, heads, 1, len(WORDS) + 1))
-    done: list[tuple[Cell, str, Shape]] = []
+    done: list[Finished] = []
     with folder.held():
-        folder.write(STUDY, lambda file: file.write_text(text, encoding="utf-8"))
-        batch: dict[str, Any] = {}
+        store = Store(path)
+        folder.write_study(text)
+        batch: dict[str, Measured] = {}
         for number, model in enumerate(found.models):
             for condition in ("none", "filler"):
                 for prompt in order.prompts.prompts:
                     cell = _cell(model.label, condition, prompt)
                     key = cell_key({"model": number}, cell)
-                    batch[key] = _measured(cell, taste, number)
+                    batch[key] = Measured(_record(cell, shape, taste, number))
                     done.append((cell, key, shape))
                     if len(batch) == BATCH:
-                        folder.write_cells(batch)
+                        store.write(batch)
                         batch = {}
-        folder.write_cells(batch)
-        mark = write_tables(folder, done)
-        folder.write_manifest({"tables": mark, **_manifest(order, found, layers, heads, len(done))})
+        store.write(batch)
+        tables = write_tables(folder, store, done)
+        shards = store.facts([key for _, key, _ in done])
+        manifest = _manifest(order, found, layers, heads, len(done))
+        folder.write_manifest(manifest.model_copy(update={"tables": tables, "shards": shards}))
 
 
 def _cell(model: str, condition: str, prompt: Prompt) -> Cell:
@@ -99,7 +106,7 @@ def _text(question: str, inserted: int) -> tuple[Text, list[Token]]:
     return Text("".join(word for word, _ in words), tuple(spans)), tokens
 
 
-def _measured(cell: Cell, taste: Any, model: int) -> Measured:
+def _record(cell: Cell, shape: Shape, taste: Any, model: int) -> Record:
     chance = np.random.default_rng([cell.prompt.number, model])
     keys = len(cell.tokens)
     wish = taste[..., cell.ids] * chance.gamma(2.0, 1.0, (*taste.shape[:2], 2, keys)) + 0.05 * model
@@ -107,45 +114,47 @@ def _measured(cell: Cell, taste: Any, model: int) -> Measured:
     seen = np.stack([np.ones(keys), np.arange(keys, 0, -1) / keys])
     wish *= seen
     uniform = np.stack([np.full(keys, 1 / keys), np.cumsum(1 / np.arange(keys, 0, -1))[::-1] / keys])
-    return Measured(
-        received=(wish / wish.sum(-1, keepdims=True)).astype(np.float32),
-        view=np.zeros(taste.shape[0], dtype=np.int32),
-        uniform=uniform[None, None].astype(np.float32),
-        seen=seen[None, None].astype(np.float32),
-        entropy=None,
-        patterns=None,
-        answer=None,
+    arrays = {
+        "received": (wish / wish.sum(-1, keepdims=True)).astype(np.float32),
+        "view": np.zeros(taste.shape[0], dtype=np.int32),
+        "received.uniform": uniform[None, None].astype(np.float32),
+        "seen": seen[None, None].astype(np.float32),
+    }
+    return Record(cell.text.text, cell.tokens, list(shape.layers), list(shape.heads), shape.queries, arrays)
+
+
+def _manifest(order: RunRequest, found: Study, layers: int, heads: int, cells: int) -> Manifest:
+    facts = ModelFacts(
+        spec={},
+        path="",
+        versions=versions(),
+        architecture="made up",
+        dtype="float32",
+        device="cpu",
+        files=[ModelFile(path="made-up", sha256="0", bytes=0, modified=0, weights=True)],
+        evidence={"way": "nothing", "tokens": 0, "difference": 0.0, "sink_share": 0.0, "masks": {}},
+        depth=layers,
+        heads_by_layer=dict.fromkeys(range(layers), heads),
+        layers=list(range(layers)),
+        heads=list(range(heads)),
     )
-
-
-def _manifest(order: RunRequest, found: Study, layers: int, heads: int, cells: int) -> dict[str, Any]:
-    proof = {"way": "nothing", "tokens": 0, "difference": 0.0, "sink_share": 0.0, "masks": {}}
-    known = {
-        "architecture": "made up",
-        "dtype": "float32",
-        "device": "cpu",
-        "files": [{"path": "made-up", "sha256": "0", "bytes": 0, "modified": 0, "weights": True}],
-        "evidence": proof,
-        "depth": layers,
-        "heads_by_layer": {str(layer): heads for layer in range(layers)},
-        "layers": list(range(layers)),
-        "heads": list(range(heads)),
-        "path": "",
-        "versions": versions(),
-    }
-    return {
-        "status": "finished",
-        "key": order.key,
-        "study": found.model_dump(mode="json"),
-        "prompts": order.prompts.digest_of,
-        "models": {part.label: known | {"spec": part.model_dump(mode="json")} for part in found.models},
-        "command": None,
-        "cells": cells,
-        "dropped": [],
-        "versions": versions(),
-        "machine": {"system": platform.platform(), "python": platform.python_version()},
-        "timings": {"seconds": 0, "tokens": 0, "cells_measured": cells},
-    }
+    return Manifest(
+        status="finished",
+        key=order.key,
+        study=found,
+        study_sha256=sha256(order.text.encode()),
+        prompts=order.prompts.digest_of,
+        models={part.label: facts.model_copy(update={"spec": part.model_dump(mode="json")}) for part in found.models},
+        engine=order.engine,
+        command=None,
+        cells=cells,
+        dropped=[],
+        versions=versions(),
+        machine=Machine(system=platform.platform(), python=platform.python_version()),
+        timings=Timings(seconds=0, tokens=0, cells_measured=cells),
+        tables={},
+        shards=[],
+    )
 
 
 if __name__ == "__main__":

@@ -19,9 +19,10 @@ from attnscope.edits.sources import SOURCES, Source
 from attnscope.figures import KINDS
 from attnscope.figures.kinds.lines import PanelSpec
 from attnscope.figures.validation import study_schema
-from attnscope.measures.names import MEASURES
+from attnscope.measures import MEASURES
+from attnscope.measures.names import map_measures
 from attnscope.registry import built_in_only
-from attnscope.runs.tables import TABLES
+from attnscope.runs.columns import EXPORTS, TABLES
 from attnscope.study import schema
 from attnscope.study.file import bundled_studies, read_study
 from attnscope.text.groups import GROUPS
@@ -105,6 +106,11 @@ def _study_file() -> Iterator[str]:
         yield from _keys(part)
         if name == "figures":
             yield "\nEach kind has options besides these; see [figures](figures.md)."
+        if name == "measure":
+            yield "\n### Measures\n"
+            yield "| name | meaning | one number per | unit |\n|---|---|---|---|"
+            for each in MEASURES.members.values():
+                yield f"| `{each.name}` | {each.meaning} | {'key' if each.axes else 'head'} | {each.unit} |"
         if name == "conditions":
             yield from _edits()
         if name == "classes":
@@ -191,26 +197,45 @@ def _words(annotation: Any) -> str:
     return "mapping" if isinstance(annotation, type) and issubclass(annotation, BaseModel) else str(annotation)
 
 
+RUN = """\
+# What a run holds
+
+Made from the code by `make docs`. Column names are a contract; more may join. Rows are in the study's order, and the
+same study on the same machine gives the same bytes.
+
+- `manifest.json`: the study, versions, hashes of model files, evidence, prompts dropped, timings, status, and the SHA-256
+  of every table and every shard in use; it carries its own
+- `study.yaml`: the study file as it was written
+- `shards/SHA256.safetensors`: what was measured, one file per batch, named by the SHA-256 of its bytes
+- `prompts`, `tokens`, `mass` and `heads`, as Parquet: the tables below, made from the shards
+- `exports/{received,views}.parquet`: the large arrays, if you asked for them with `attnscope export`
+- `figures/NAME.{svg,png,pdf,vl.json,csv,md}`: the picture, its description, its numbers, its reading
+- `comparisons/{heads,classes}.csv`, `comparisons.md`: what differs between conditions and models
+- `evidence.md`, `evidence.json`: what shows that the numbers can be believed
+- `report.html`: everything on one page
+- `cached/`: results that take long, for the explorer to find; can be removed
+
+A manifest, study file, table or shard that was changed, cut or replaced after it was written is noticed and named before
+a number of it is shown; a cached result is computed again. The same `attnscope run` repairs the run: tables are written
+again from the shards, and what a lost shard held is measured again. To read tables that you changed yourself, use
+`Run(path, verify=False)`: they are read by key, so the order of rows means nothing. While a run is measured, its tables
+are written now and then with what is there so far. Runs of earlier formats are refused with the command that measures
+them again.
+
+## Shards
+
+An array is named CELL/NAME, where CELL is the column `cell` of the table `prompts`. `received` has the axes layer, head,
+queries and key, and so has any other measure with one number per key; a measure with one number per head has no key
+axis. `view` gives every layer the number of its view. `seen` (the share of queries that see a key), `NAME.uniform` (the
+measure's value for uniform attention) and `NAME.defined` (the share of queries that have a value) have views in place of
+layers, and one head if all heads are alike. The metadata entry `attnscope` holds the names of the axes and the labels of
+layers, heads and query groups, as JSON."""
+
+
 def _run() -> Iterator[str]:
-    yield "# What a run holds"
-    yield ""
-    yield "Made from the code by `make docs`. Column names are a contract; more may join. Rows are in the study's"
-    yield "order, and the same study on the same machine gives the same bytes."
-    yield ""
-    yield "- `manifest.json`: the study, versions, hashes of model files, evidence, prompts dropped, timings, status"
-    yield "- `study.yaml`: the study file as it was written"
-    yield "- `cells/`: each cell (model, condition, prompt) by the hash of what they depend on, batch by batch"
-    yield "- `figures/NAME.{svg,png,pdf,vl.json,csv,md}`: the picture, its description, its numbers, its reading"
-    yield "- `comparisons/{heads,classes}.csv`, `comparisons.md`: what differs between conditions and models"
-    yield "- `evidence.md`, `evidence.json`: what shows that the numbers can be believed"
-    yield "- `report.html`: everything on one page"
-    yield "- `kept/`: results that take long, for the explorer to find; can be removed"
-    yield ""
-    yield "Tables that were written together carry the same mark in their metadata (`attnscope`), and the manifest has"
-    yield "it under `tables`. While a run is measured, its tables are written now and then with what is there so far."
-    yield "Without `cells/` a run can still be read, only slower; run again, it would be measured anew."
-    for name, columns in TABLES.items():
-        yield f"\n## {name}.parquet\n"
+    yield RUN
+    for name, columns in (TABLES | EXPORTS).items():
+        yield f"\n## {f'exports/{name}' if name in EXPORTS else name}.parquet\n"
         yield "| column | type | meaning |\n|---|---|---|"
         for column in columns:
             kind = str(column.type).replace("dictionary<values=string, indices=int32, ordered=0>", "string")
@@ -234,7 +259,7 @@ def _figures() -> Iterator[str]:
         yield ""
         yield from _keys(kind.options, but=schema.FigureSpec)
         if "measure" in kind.options.model_fields:
-            yield f"\nMeasures of heads, besides classes: {', '.join(f'`{name}`' for name in MEASURES)}."
+            yield f"\nMeasures of heads, besides classes: {', '.join(f'`{name}`' for name in map_measures())}."
         if "panels" in kind.options.model_fields:
             yield "\n`panels` is a list of heads:\n"
             yield from _keys(PanelSpec)

@@ -12,6 +12,7 @@ from attnscope import Lens, Run
 from attnscope.figures.kinds.lines import LinesOptions
 from attnscope.figures.validation import options_of
 from attnscope.studies import run_study
+from tests.handmade import exported
 from tests.runs import brute
 from tests.tolerances import DEEP, SUMMED
 
@@ -54,7 +55,7 @@ def test_a_bundled_study_runs_whole_and_its_masses_are_exact(
         assert (both["mass"] - both["mass_want"]).abs().max() <= DEEP  # type: ignore[operator]
     if name == "filler-vs-sentence":
         check_lines_of_two_tokenizers(run)
-    assert not run.manifest["dropped"]
+    assert not run.manifest.dropped
     for figure in run.study.figures:
         assert (run.path / "figures" / f"{figure.name}.svg").read_text().startswith("<svg")
         assert (run.path / "figures" / f"{figure.name}.md").read_text().startswith("# ")
@@ -71,8 +72,8 @@ def check_lines_of_two_tokenizers(run: Run) -> None:
     )
     shown: dict[int, float] = dict(drawn.select("position", "attention").iter_rows())
     here = pl.col("condition") == (figure.conditions or [""])[0]
-    received = run.table("received").filter(here, model=other.model, queries="last", layer=other.layer, head=other.head)
-    by_prompt: dict[int, list[float]] = dict(received.select("prompt", "received").collect().iter_rows())
+    received = exported(run).filter(here, model=other.model, queries="last", layer=other.layer, head=other.head)
+    by_prompt: dict[int, list[float]] = dict(received.select("prompt", "received").iter_rows())
     tokens = run.table("tokens").filter(here, segment="question").sort("position").collect()
     values: dict[int, list[float]] = {}
     for prompt, numbers in by_prompt.items():

@@ -18,7 +18,7 @@ from attnscope.attention.meter import Meter, Numbers, Request
 from attnscope.attention.precision import wider
 from attnscope.attention.proof import Proof
 from attnscope.attention.recording import Recording, recording
-from attnscope.errors import AttnscopeError
+from attnscope.errors import AttnscopeError, Parameter
 from attnscope.measures import MEASURES, Measure
 from attnscope.measures.received import RECEIVED
 from attnscope.models.architecture import describe
@@ -80,7 +80,7 @@ def record(
 ) -> Iterator[Recording]:
     """Record attention while your own code runs a model: a training or evaluation loop, `generate`, a plain forward.
 
-        with attnscope.records(model, queries=["last"], layers=[0, 16]) as record:
+        with attnscope.record(model, queries=["last"], layers=[0, 16]) as record:
             model.generate(**inputs, max_new_tokens=64)
         record.received  # one entry per forward step, with labelled axes
 
@@ -107,8 +107,8 @@ def record(
 class Lens:
     """Measures where one model looks.
 
-    model: any transformers model in memory, also compiled or wrapped by PEFT; it is left as it was found. tokenizer: the
-    model's own. name: what errors and evidence call the model.
+    model: any transformers model in memory, also compiled or wrapped by PEFT; it is left as it was found.
+    tokenizer: the model's own. name: what errors and evidence call the model.
     """
 
     def __init__(self, model: Any, tokenizer: Any, *, name: str | None = None) -> None:
@@ -180,7 +180,7 @@ class Lens:
             if not isinstance(text, str):
                 raise AttnscopeError(
                     f"a prompt is a {type(text).__name__}",
-                    where="text",
+                    where=Parameter("text"),
                     allowed="text; several texts go to measure_batch, token ids to measure_tokens",
                     todo="give a str",
                 )
@@ -244,7 +244,7 @@ class Lens:
         if rows is not None and len(rows) != len(prompts):
             raise AttnscopeError(
                 f"rows are given for {len(rows)} of {len(prompts)} prompts",
-                where="rows",
+                where=Parameter("rows"),
                 allowed="one mapping per prompt",
                 todo="give each prompt its rows",
             )
@@ -312,7 +312,8 @@ class Lens:
 
     @property
     def heads_by_layer(self) -> dict[int, int]:
-        return self.proof().heads
+        """How many heads each layer has whose attention can be measured."""
+        return self._meter.heads
 
     @cached_property
     def input_check(self) -> InputCheck:
@@ -327,12 +328,12 @@ class Lens:
         return evidence_card(self._meter, self._probe(tokens), rounds=rounds)
 
     def compared(self, ids: Sequence[int]) -> Proof:
-        """How a prompt's numbers compare with eager attention, which computes every layer's matrix: for short prompts."""
+        """How a prompt's numbers compare with eager attention, which computes whole matrices: for short prompts."""
         return self._meter.compared(ids, Request(["all"], self._meter.readable))
 
     @contextmanager
     def wider(self) -> Iterator[str]:
-        """Inside, the model computes in the next wider number format, with the same weights; gives the format's name."""
+        """Inside, the model computes in the next wider number format with the same weights; gives its name."""
         with wider(self.model, self.name) as dtype:
             yield dtype
 
@@ -344,12 +345,12 @@ class Lens:
         """Bytes that are free where the model is."""
         return free_memory(input_device(self.model))
 
-    def evidence(self) -> dict[str, Any]:
-        """What shows that this model is read exactly, as plain data."""
+    def evidence(self, queries: Sequence[str] = ("all",), measures: Sequence[str] = ()) -> dict[str, Any]:
+        """What shows that every layer is read exactly for these query groups and measures, as plain data."""
         loaded = self.loaded
+        request = Request(list(queries), self._meter.readable, _measures(measures))
         return {
-            **self.proof().as_data(),
-            "few_rows": self.proof(few=True).as_data(),
+            **self._meter.proof(request, few=list(queries) == ["last"]).as_data(),
             "input": vars(self.input_check),
             "weights_made_from": loaded.made_from,
             "licence": loaded.licence,
@@ -365,7 +366,7 @@ class Lens:
                     f"{self.name} has {len(unread)} layers that have no attention to measure: {reason}",
                     where=f"layers {', '.join(map(str, unread))}",
                     allowed=f"layers {', '.join(map(str, readable))}",
-                    todo="name the layers to measure with layers=",
+                    todo=("name the layers to measure: ", Parameter("layers")),
                 )
             return list(readable)
         numbers = _numbers(layers, "layers")
@@ -388,7 +389,7 @@ class Lens:
         if tokens > most:
             raise AttnscopeError(
                 f"eager attention over {tokens} tokens can't be compared with",
-                where="tokens=",
+                where=Parameter("tokens"),
                 allowed=f"at most {most} tokens of this model in the memory that is free"
                 if most == fits
                 else f"at most {most} tokens, what the model was made for",
@@ -402,7 +403,7 @@ class Lens:
                 f"the prompt has {count} tokens, more than {self.name} was made for",
                 where="prompt",
                 allowed=f"at most {context} tokens",
-                todo="shorten it, or pass beyond_context=True to measure it all the same",
+                todo=("shorten it, or pass ", Parameter("beyond_context", True), " to measure it all the same"),
             )
 
     def _refuse_if_unknown(self, tokens: Sequence[Token]) -> None:
@@ -421,14 +422,14 @@ class Lens:
 def _measures(names: Sequence[str] | str) -> tuple[Measure, ...]:
     """`received` and those named, each once."""
     wanted = [names] if isinstance(names, str) else list(names)
-    members = [MEASURES.find(name, "measures=") for name in dict.fromkeys(wanted)]
+    members = [MEASURES.find(name, Parameter("measures")) for name in dict.fromkeys(wanted)]
     return (RECEIVED, *(each for each in members if each is not RECEIVED))
 
 
 def _no_layer(name: str, layer: int, unreadable: Mapping[int, str], readable: Sequence[int]) -> AttnscopeError:
     return AttnscopeError(
         f"layer {layer} of {name} can't be measured: {unreadable.get(layer, 'there is no such layer')}",
-        where="layers=",
+        where=Parameter("layers"),
         allowed=_range(readable),
         todo="choose layers from these",
     )
@@ -437,7 +438,7 @@ def _no_layer(name: str, layer: int, unreadable: Mapping[int, str], readable: Se
 def _no_head(name: str, head: int, count: int) -> AttnscopeError:
     return AttnscopeError(
         f"{name} has no head {head}",
-        where="heads=",
+        where=Parameter("heads"),
         allowed=f"heads 0 to {count - 1}",
         todo="choose heads from these",
     )
@@ -449,7 +450,7 @@ def _numbers(given: Sequence[int] | int, what: str) -> list[int]:
     if not numbers or any(isinstance(number, str | bool) or number != int(number) for number in numbers):
         raise AttnscopeError(
             f"{what} are not numbers",
-            where=f"{what}={given!r}",
+            where=Parameter(what, given),
             allowed=f"a list such as {what}=[0, 16]",
             todo="give numbers",
         )
@@ -458,7 +459,7 @@ def _numbers(given: Sequence[int] | int, what: str) -> list[int]:
 
 def _refuse_if_empty(items: Sequence[object], what: str, where: str) -> None:
     if len(items) == 0:
-        raise AttnscopeError(f"there are no {what}", where=f"{where}=", allowed="at least one", todo="give some")
+        raise AttnscopeError(f"there are no {what}", where=Parameter(where), allowed="at least one", todo="give some")
 
 
 def _range(layers: Sequence[int]) -> str:

@@ -18,7 +18,7 @@ from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
-from attnscope.errors import AttnscopeError, near
+from attnscope.errors import AttnscopeError, Words, near
 
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ class Registry(Generic[T]):
     def _every(self) -> dict[str, T]:
         return self._by_name([*self._defined(), *self._installed()])
 
-    def find(self, name: str, where: str) -> T:
+    def find(self, name: str, where: Words) -> T:
         """The member of this name; refused with the nearest names if there is none."""
         if name not in self.members:
             raise AttnscopeError(

@@ -12,7 +12,7 @@ from attnscope.figures.validation import figure_problems, options_of, with_optio
 from attnscope.notebook import Run
 from attnscope.report.write import is_reported, report_run
 from attnscope.runs.folder import RunFolder
-from attnscope.runs.request import RunRequest
+from attnscope.runs.request import LOCAL, RunRequest
 from attnscope.study.file import bundled_studies, find_study, read_study, refuse, refuse_unknown_segments
 from attnscope.study.prompts import read_prompts
 from attnscope.study.schema import Study
@@ -36,13 +36,15 @@ def request_study(
     command: str | None = None,
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
+    engine: str = LOCAL,
 ) -> RunRequest:
     """A study by bundled name or file, checked and with its prompts; nothing is loaded yet.
 
     limit: only the first `limit` prompts. models: only the models with these labels. swaps: another source for a model,
     by label. instead: a source that replaces the study's only model and becomes its label. strict: a prompt that can't
-    be measured is an error. forget: remove what was measured for other versions of the study. command: the command line
-    that the report shows. trust_remote_code: run code that comes with a model. allow_pickle: load pickled weights.
+    be measured is an error. forget: remove what was measured for other versions of the study. engine: where batches are
+    measured. command: the command line that the report shows. trust_remote_code: run code that comes with a model.
+    allow_pickle: load pickled weights.
     """
     path = find_study(name)
     written = with_options(read_study(path), path)
@@ -69,6 +71,7 @@ def request_study(
         command=command,
         trust_remote_code=trust_remote_code,
         allow_pickle=allow_pickle,
+        engine=engine,
     )
 
 

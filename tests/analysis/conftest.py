@@ -7,9 +7,11 @@ import pytest
 import yaml
 
 from attnscope.analysis.run import Run
+from attnscope.measures.patterns import PATTERNS
 from attnscope.studies import run_study
 from tests.runs.conftest import save_tiny
 
+EVERY_PATTERN = {"queries": ["last", "all"], "measures": list(PATTERNS)}
 QUESTIONS = ["What # is *?", "Where is the * now?", "Which # of two?", "Who?", "How many # # are there?", "Is it *?"]
 CONDITIONS: list[Any] = [
     "none",
@@ -46,5 +48,5 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    told = study([{"label": "one", "source": str(tiny)}], measure={"queries": ["last", "all"], "patterns": True})
+    told = study([{"label": "one", "source": str(tiny)}], measure=EVERY_PATTERN)
     return performed(told, tmp_path_factory.mktemp("compared"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,10 @@ from attnscope.analysis.run import Run
 from attnscope.analysis.sides import Side
 from attnscope.analysis.two_runs import between, differing
 from attnscope.errors import AttnscopeError
-from tests.analysis.conftest import CONDITIONS, performed, study
+from attnscope.records import Record
+from attnscope.runs.measuring import measured_records
+from tests.analysis.conftest import CONDITIONS, EVERY_PATTERN, performed, study
+from tests.handmade import exported
 from tests.runs.conftest import save_tiny
 from tests.tolerances import EXACT, NATS, SHALLOW, SUMMED
 
@@ -52,19 +56,19 @@ def test_a_difference_in_mass_is_the_one_in_the_table(run: Run) -> None:
     assert inserted.filter(pl.col("token_class") == "inserted")["q"].null_count() == 8
 
 
-def test_a_gaze_that_cares_for_nothing_changes_in_mass_but_not_in_enrichment_and_only_dilutes(
-    run: Run, tmp_path: Path
+def test_attention_that_is_uniform_changes_in_mass_but_not_in_enrichment_and_only_dilutes(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run's own uniform gazes put in the place of what was measured."""
-    import shutil
+    """The model's own uniform attention put in the place of what was measured."""
 
-    made = tmp_path / "uniform"
-    shutil.copytree(run.path, made)
-    views = run.table("views").select("model", "condition", "prompt", "queries", "view", "uniform").collect()
-    keys = ["model", "condition", "prompt", "queries", "view"]
-    received = run.table("received").collect().join(views, on=keys, maintain_order="left")
-    received.with_columns(received=pl.col("uniform")).drop("uniform").write_parquet(made / "received.parquet")
-    run.table("mass").with_columns(mass=pl.col("expected")).collect().write_parquet(made / "mass.parquet")
+    def uniform(*asked: Any) -> list[Record]:
+        return [
+            replace(record, arrays={**record.arrays, "received": record.uniform().values.astype(np.float32)})
+            for record in measured_records(*asked)
+        ]
+
+    monkeypatch.setattr("attnscope.runs.measuring.measured_records", uniform)
+    made = performed(study([{"label": "one", "source": str(tiny)}]), tmp_path).path
     for comparison in comparisons(Run(made)):
         found = compare(comparison).heads
         masses = found.filter(quantity="mass", **QUESTION)
@@ -107,8 +111,7 @@ def test_the_split_is_the_one_by_hand(run: Run) -> None:
     found = insertion(run, "one", "none", "filler", "last")
     where = {"model": "one", "queries": "last", "layer": 1, "head": 2, "prompt": 4}
     before, after = (
-        run.table("received").filter(condition=name, **where).collect()["received"][0].to_numpy()
-        for name in ("none", "filler")
+        exported(run).filter(condition=name, **where)["received"][0].to_numpy() for name in ("none", "filler")
     )
     tokens = run.table("tokens").filter(model="one", condition="filler", prompt=4).collect()
     base = tokens["base_position"]
@@ -205,7 +208,7 @@ def test_rounding_is_measured_and_makes_no_effect(tiny: Path, tmp_path: Path) ->
     assert full is not None
     assert half is not None
     assert full.max() < SHALLOW < 20 * SHALLOW < half.max() < 0.2
-    assert run.manifest["models"]["half"]["sample"]["noise"]["reference"] == "float32"
+    assert run.manifest.models["half"].sample.noise.reference == "float32"
     heads = compare(comparisons(run)[0]).heads.filter(quantity="mass")
     assert heads["difference"].abs().max() > SHALLOW  # type: ignore[operator]
     assert (heads["difference"].abs() <= heads["floor"]).mean() >= 0.9  # type: ignore[operator]
@@ -218,7 +221,7 @@ def second(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Makes runs that differ from the first in what is given."""
     home = tmp_path_factory.mktemp("second")
     models = [{"label": "one", "source": str(tiny)}]
-    patterns = {"queries": ["last", "all"], "patterns": True}
+    patterns = EVERY_PATTERN
 
     def made(name: str, **changes: Any) -> Run:
         return performed(study(models, measure=patterns) | changes, home, name)
@@ -248,7 +251,7 @@ def test_two_runs_that_differ_in_one_thing_are_compared_and_others_refused(
         between(edited, models)
     with pytest.raises(AttnscopeError, match="differ in measure"):
         between(run, second("measure", measure={"queries": ["last"]}))
-    assert differing(run, second("entropy", measure={"queries": ["last", "all"], "entropy": True})) == []
+    assert differing(run, second("entropy", measure={"queries": ["last", "all"], "measures": ["entropy"]})) == []
     classes = study([])["classes"]
     turned = second("turned", classes=dict(reversed(classes.items())))
     assert differing(run, turned) == ["classes"]  # the first that claims a character has it
@@ -294,6 +297,6 @@ def test_a_run_cut_short_is_compared_on_the_prompts_both_have(run: Run, tiny: Pa
     again = run_study(str(run.path.with_suffix(".yaml")), tmp_path / "cut", limit=6)
     assert differing(run, again) == []
     told = study([{"label": "one", "source": str(tiny)}], conditions=[CONDITIONS[0], CONDITIONS[1] | {"tokens": 30}])
-    told["measure"]["patterns"] = True
+    told["measure"]["measures"] = EVERY_PATTERN["measures"]
     edited = performed(told, tmp_path, "edited")
     assert set(compare(between(again, edited)[0]).heads.filter(quantity="mass")["n"]) == {6}

@@ -12,6 +12,7 @@ from attnscope.analysis.head_kinds import _kinds, head_kinds, scores
 from attnscope.analysis.run import Run
 from attnscope.measures.patterns import PATTERNS
 from tests.analysis.conftest import performed, study
+from tests.handmade import exported
 from tests.models.tiny import llama_config, save_model
 from tests.models.tiny import tokenizer as byte_tokenizer
 from tests.runs.conftest import CHAT
@@ -40,7 +41,7 @@ def test_a_sink_is_corrected_for_queries_that_dont_see_the_first_token(tmp_path:
     told = study([{"label": "one", "source": str(tmp_path / "one")}], conditions=["none"])
     run = performed(told, tmp_path)
     found = scores(run, "one", "none", "all")
-    received = run.table("received").filter(queries="all", prompt=2, layer=1, head=0).collect()["received"][0]
+    received = exported(run).filter(queries="all", prompt=2, layer=1, head=0)["received"][0]
     times = len(received) / 8  # a share of the queries that see it, so an error grows as much
     assert found.scores["sink"][2, 1, 0] == pytest.approx(received[0] * times, abs=SUMMED * times)
     assert found.scores["sink"].max() <= 1 + SUMMED * times

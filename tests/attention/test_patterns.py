@@ -71,8 +71,9 @@ def test_a_pattern_receives_what_eager_attention_gives_its_keys(name: str) -> No
         for layer, attention in enumerate(attentions):
             sums = torch.einsum("hqk,pqk->hpq", attention[0].double(), wanted)
             for place, pattern in enumerate(PATTERNS):
+                having = numbers.arrays[f"{pattern}.defined"][numbers.arrays["view"][layer]]  # (heads or 1, groups)
                 want = torch.stack([sums[:, place].mean(-1), sums[:, place, -1]], -1).float()
-                got = torch.from_numpy(numbers.arrays[pattern][layer])
+                got = torch.from_numpy(numbers.arrays[pattern][layer] * having)
                 torch.testing.assert_close(got, want, atol=SHALLOW, rtol=0)
 
 
@@ -89,6 +90,7 @@ def test_what_uniform_attention_gives_counts_visible_keys_only(name: str) -> Non
         having = (hits > 0).double().mean(-1)
         view = arrays["view"][layer]
         for place, pattern in enumerate(PATTERNS):
-            for ending, want in ((".uniform", expected), (".defined", having)):
-                got = torch.from_numpy(arrays[f"{pattern}{ending}"][view, :, 0]).double()
-                torch.testing.assert_close(got.expand(want.shape[0]), want[:, place], atol=SUMMED, rtol=0)
+            got = torch.from_numpy(arrays[f"{pattern}.defined"][view, :, 0]).double()
+            torch.testing.assert_close(got.expand(len(having)), having[:, place], atol=SUMMED, rtol=0)
+            uniform = torch.from_numpy(arrays[f"{pattern}.uniform"][view, :, 0]).double() * got
+            torch.testing.assert_close(uniform.expand(len(having)), expected[:, place], atol=SUMMED, rtol=0)

@@ -171,7 +171,7 @@ def test_prompts_without_a_pair_are_left_out_and_counted(tiny: Path, tmp_path: P
     told = study([{"label": "one", "source": str(tiny)}], conditions=CONDITIONS[:2])
     told["prompts"]["items"][3]["question"] = "long " * 92  # with the filler it is longer than the model's context
     run = performed(told, tmp_path)
-    assert len(run.manifest["dropped"]) == 1
+    assert len(run.manifest.dropped) == 1
     assert "n = 8 prompts" in compared(run.path)
     evidence = (run.path / "evidence.md").read_text(encoding="utf-8")
     assert "Dropped, one, filler, 1 prompt: the prompt has N tokens" in evidence
@@ -197,7 +197,7 @@ def test_a_damaged_number_is_refused_and_not_averaged(tiny: Path, tmp_path: Path
         ({"kind": "bars", "heads": "top 6 by effect"}, "is not a choice of heads here"),
         ({"kind": "lines", "heads": "top 6 by effect", "conditions": ["none"]}, "needs two conditions"),
         ({"kind": "lines", "heads": "top six"}, "top 6 by effect"),
-        ({"kind": "heatmap", "measure": "previous", "queries": "all"}, "measure: patterns is off"),
+        ({"kind": "heatmap", "measure": "previous", "queries": "all"}, "write measures: .previous."),
         ({"kind": "heatmap", "measure": "kept", "queries": "all"}, "it is defined for a single query"),
         ({"kind": "decomposition", "queries": "all"}, "can be decomposed for a single query only"),
         ({"kind": "heatmap", "measure": "moved"}, "needs the base prompt and a condition that inserts"),

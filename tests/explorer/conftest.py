@@ -14,6 +14,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
 
 from attnscope.analysis.run import Run
+from attnscope.measures.patterns import PATTERNS
 from tests.analysis.conftest import CONDITIONS, performed, study
 from tests.runs.conftest import save_tiny
 
@@ -38,7 +39,7 @@ def explored(models: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
         [{"label": label, "source": str(source)} for label, source in zip(("one", "two"), models, strict=True)],
         title="Explored",
         question="Where do tiny models look?",
-        measure={"queries": ["last", "all"], "patterns": True, "entropy": True},
+        measure={"queries": ["last", "all"], "measures": ["entropy", *PATTERNS]},
         figures=[
             {"name": "mass", "kind": "bars", "classes": ["question", "inserted"]},
             {"name": "change", "kind": "heatmap", "measure": "question", "difference": ["none", "filler"]},

@@ -25,6 +25,7 @@ from attnscope.runs.perform import Silent
 from attnscope.studies import perform_request, request_study
 from tests.cli.conftest import Run as Command
 from tests.explorer.conftest import Watched, free_port, serving
+from tests.handmade import sealed
 from tests.tolerances import SHALLOW
 
 
@@ -45,7 +46,7 @@ class Halting(Silent):
 @pytest.fixture
 def running(explored: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Halting, Any]]:
     """A run that has measured a few of its batches, one cell each."""
-    monkeypatch.setattr("attnscope.runs.perform._budget", lambda *_: Budget(1))
+    monkeypatch.setattr("attnscope.runs.perform.memory_budget", lambda *_: Budget(1))
     monkeypatch.setattr("attnscope.runs.perform.SHOWN_FIRST", 0.0)
     monkeypatch.setattr("attnscope.runs.perform.SHOWN_EVERY", 0.0)
     monkeypatch.setattr("attnscope.runs.perform.SHOWN_SHARE", 1e9)
@@ -106,11 +107,9 @@ def test_the_browser_says_that_a_run_goes_on(running: Any, watched: Watched) -> 
 def test_a_run_with_nothing_measured_yet_says_so(explored: Run, tmp_path: Path) -> None:
     home = tmp_path / "early"
     shutil.copytree(explored.path, home)
-    text = (home / "manifest.json").read_text()
-    (home / "manifest.json").write_text(text.replace('"status": "finished"', '"status": "running"'))
+    sealed(home, status="running")
     assert Run(home, unfinished=True).status == "running"
-    for table in home.glob("*.parquet"):  # of an older study
-        pl.read_parquet(table).write_parquet(table)
+    sealed(home, status="running", tables={})  # those that are there are of an older study
     client = TestClient(make_app(ServedRuns([home])))
     listed = client.get("/api/runs").json()["runs"][0]
     assert "nothing of this run can be shown yet" in listed["problem"]["what"]

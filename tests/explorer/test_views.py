@@ -12,14 +12,17 @@ import polars as pl
 import pytest
 from starlette.testclient import TestClient
 
-from attnscope.analysis.run import TABLES, Run
+from attnscope.analysis.cache import FOLDER
+from attnscope.analysis.run import Run
 from attnscope.explorer.app import make_app
 from attnscope.explorer.runs import ServedRuns
 from attnscope.explorer.views.choices import HeadChoice
 from attnscope.explorer.views.compare import HeadSide, pair
 from attnscope.explorer.views.head import head_facts
 from attnscope.explorer.views.prompt import PromptChoice, prompt_text
+from attnscope.runs.columns import TABLES
 from tests.analysis.conftest import performed, study
+from tests.handmade import exported, sealed
 from tests.models import tiny
 from tests.runs.conftest import CHAT
 from tests.tolerances import SUMMED
@@ -122,11 +125,12 @@ def test_a_model_without_a_prompt_under_a_condition_says_so(explored: Run, tmp_p
     """As while a run is measured: longest first, so the base prompt comes last."""
     home = tmp_path / "part"
     shutil.copytree(explored.path, home)
-    shutil.rmtree(home / "kept")
+    shutil.rmtree(home / FOLDER)
     for name in TABLES:
         frame = pl.read_parquet(home / f"{name}.parquet")
         there = (pl.col("model") == "one") | (pl.col("condition") == "filler")
         frame.filter(there).write_parquet(home / f"{name}.parquet")
+    sealed(home)
     client = TestClient(make_app(ServedRuns([home])), raise_server_exceptions=False)
     facts = client.get("/api/runs/part").json()
     assert [model["conditions"] for model in facts["models"]] == [["none", "filler", "sentence"], ["filler"]]
@@ -155,7 +159,7 @@ def test_a_model_without_a_prompt_under_a_condition_says_so(explored: Run, tmp_p
 def test_a_damaged_run_says_so_and_the_others_are_shown(explored: Run, tmp_path: Path, name: str) -> None:
     home = tmp_path / "damaged"
     shutil.copytree(explored.path, home)
-    shutil.rmtree(home / "kept")
+    shutil.rmtree(home / FOLDER)
     held = (home / f"{name}.parquet").read_bytes()
     (home / f"{name}.parquet").write_bytes(held[: len(held) // 2])
     client = TestClient(make_app(ServedRuns([explored.path, home])), raise_server_exceptions=False)
@@ -163,7 +167,7 @@ def test_a_damaged_run_says_so_and_the_others_are_shown(explored: Run, tmp_path:
     asked: dict[str, Any] = {"prompt": 0, "model": "one", "condition": "none", "queries": "last"}
     answers = [client.get("/api/runs/damaged"), client.get("/api/runs/damaged/prompt", params=asked)]
     assert {answer.status_code for answer in answers} <= {200, 409}
-    assert any("can't be read" in answer.text for answer in answers)
+    assert any(f"table '{name}' was changed or damaged" in answer.text for answer in answers)
 
 
 def test_what_one_side_has_none_of_is_not_tested(explored: Run) -> None:
@@ -197,7 +201,7 @@ def test_tokens_that_two_models_share_have_the_same_key(explored: Run) -> None:
     assert shared[0] == shared[1]  # all but what was inserted
     assert all(token.shared is None for token in texts[1].tokens if token.segment == "inserted")
     received = [token.attention or 0 for token in texts[0].tokens]
-    rows = explored.table("received").filter(model="one", condition="none", prompt=3, queries="last").collect()
+    rows = exported(explored).filter(model="one", condition="none", prompt=3, queries="last")
     np.testing.assert_allclose(received, np.mean([each.to_numpy() for each in rows["received"]], 0), rtol=SUMMED)
 
 

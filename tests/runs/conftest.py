@@ -40,7 +40,7 @@ classes:
   marks: "special:"
 measure:
   queries: [last, all, question]
-  entropy: true
+  measures: [entropy]
 figures:
   - {{name: mass, kind: bars, classes: [hash, blank, inserted]}}
   - name: along

@@ -15,7 +15,8 @@ from attnscope.edits.sources.sentence import Sentence
 from attnscope.edits.sources.source import Ground
 from attnscope.errors import AttnscopeError
 from attnscope.models.load import look_up
-from attnscope.runs.cells import Cell, CellMaker, Dropped
+from attnscope.runs.cells import Cell, CellMaker
+from attnscope.runs.manifest import Dropped
 from attnscope.studies import request_study
 
 QUESTION = "Which of the two is larger, and why do you think so?"

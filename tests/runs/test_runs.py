@@ -22,8 +22,9 @@ import attnscope
 from attnscope.errors import AttnscopeError
 from attnscope.runs import batches as batches_module
 from attnscope.runs.batches import PADDING, Budget, batches
-from attnscope.runs.tables import TABLES
+from attnscope.runs.columns import TABLES
 from attnscope.studies import perform_request, request_study, run_study
+from tests.handmade import exported
 from tests.runs import brute
 from tests.tolerances import SHALLOW
 
@@ -31,7 +32,9 @@ TABLE_FILES = [f"{name}.parquet" for name in TABLES]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / name).read_bytes() for name in TABLE_FILES}
+    """Everything measured: the tables, and the shards under their names."""
+    shards = {path.name: path.read_bytes() for path in (folder / "shards").iterdir()}
+    return {name: (folder / name).read_bytes() for name in TABLE_FILES} | shards
 
 
 def test_masses_are_those_of_eager_attention(study_file: Path, tiny_models: tuple[Path, Path], tmp_path: Path) -> None:
@@ -76,7 +79,7 @@ def test_a_finished_run_does_nothing_and_a_changed_study_only_what_changed(study
     folder = RunFolder(tmp_path / "run")
     first = perform(request_study(str(study_file)), folder)
     assert (first.measured, first.kept, first.unchanged) == (18, 0, False)
-    before = contents(folder.path)
+    before, received = contents(folder.path), exported(folder.path)
     stamps = {path: path.stat().st_mtime_ns for path in folder.path.rglob("*.*")}
     again = perform(request_study(str(study_file)), folder)
     assert again.unchanged
@@ -84,9 +87,8 @@ def test_a_finished_run_does_nothing_and_a_changed_study_only_what_changed(study
     study_file.write_text(study_file.read_text().replace('hash: "#"', 'hash: "#*"'))
     reclassed = perform(request_study(str(study_file)), folder)
     assert (reclassed.measured, reclassed.kept) == (0, 18)
-    held = {name: pl.read_parquet(io.BytesIO(before[f"{name}.parquet"])) for name in ("received", "mass")}
-    assert pl.read_parquet(folder.path / "received.parquet").equals(held["received"])
-    assert not pl.read_parquet(folder.path / "mass.parquet").equals(held["mass"])
+    assert exported(folder.path).equals(received)
+    assert not pl.read_parquet(folder.path / "mass.parquet").equals(pl.read_parquet(io.BytesIO(before["mass.parquet"])))
     study_file.write_text(study_file.read_text().replace("tokens: 24", "tokens: 30"))
     longer = perform(request_study(str(study_file)), folder)
     assert (longer.measured, longer.kept) == (12, 6)
@@ -97,10 +99,10 @@ def test_another_models_weights_under_the_same_name_are_measured_anew(tmp_path: 
 
     folder = save_tiny(tmp_path / "mine", 1)
     run = run_study(str(study_file), tmp_path / "run", models=["one"], swaps={"one": str(folder)})
-    first = run.table("received").collect()
+    first = exported(run)
     save_tiny(folder, 9)
     second = run_study(str(study_file), tmp_path / "run", models=["one"], swaps={"one": str(folder)})
-    assert not first.equals(second.table("received").collect())
+    assert not first.equals(exported(second))
 
 
 SMALL_BATCHES = {"cpu": 200}
@@ -175,10 +177,10 @@ def test_a_bad_prompt_is_told_and_does_not_sink_the_others(study_file: Path, tmp
     bad = '    - {intro: "", question: "Empty"}\n    - {intro: "Long", question: "' + "x" * 600 + '"}\n  chat:'
     study_file.write_text(study_file.read_text().replace("  chat:", bad, 1))
     run = run_study(str(study_file), tmp_path / "run")
-    dropped = run.manifest["dropped"]
-    assert {each["prompt"] for each in dropped} == {3, 4}
-    assert any("is empty" in each["reason"] for each in dropped)
-    assert any("at most 512 tokens" in each["reason"] for each in dropped)
+    dropped = run.manifest.dropped
+    assert {each.prompt for each in dropped} == {3, 4}
+    assert any("is empty" in each.reason for each in dropped)
+    assert any("at most 512 tokens" in each.reason for each in dropped)
     assert set(run.table("prompts").collect()["prompt"]) == {0, 1, 2}
     with pytest.raises(AttnscopeError, match="--strict"):
         run_study(str(study_file), tmp_path / "strict", strict=True)

@@ -17,6 +17,7 @@ from attnscope.errors import AttnscopeError, NoRoomError
 from attnscope.lens import Lens
 from attnscope.report.write import report_run
 from attnscope.studies import perform_request, request_study, run_study
+from tests.handmade import exported
 from tests.models import tiny
 from tests.runs.conftest import save_tiny
 from tests.runs.test_runs import contents
@@ -41,30 +42,19 @@ def test_a_batch_that_does_not_fit_is_split_and_what_never_fits_is_told(
     assert split.measured + len(split.dropped) == whole.measured == 18
     assert split.dropped
     assert all("no room" in each.reason for each in split.dropped)
-    held = pl.read_parquet(tmp_path / "split" / "received.parquet")
+    held = exported(tmp_path / "split")
     keys = ["model", "condition", "prompt", "queries", "layer", "head"]
-    both = held.join(pl.read_parquet(tmp_path / "whole" / "received.parquet"), on=keys, suffix="_whole")
+    both = held.join(exported(tmp_path / "whole"), on=keys, suffix="_whole")
     assert len(both) == len(held) > 0
     for mine, theirs in zip(both["received"], both["received_whole"], strict=True):
         np.testing.assert_allclose(mine.to_numpy(), theirs.to_numpy(), atol=SHALLOW)
 
 
-def test_a_damaged_cell_is_measured_again(study_file: Path, tmp_path: Path) -> None:
-    perform_request(request_study(str(study_file)), tmp_path / "run")
-    before = contents(tmp_path / "run")
-    shard = next((tmp_path / "run" / "cells").glob("*.safetensors"))
-    shard.write_bytes(shard.read_bytes()[:40])
-    (tmp_path / "run" / "mass.parquet").unlink()
-    again = perform_request(request_study(str(study_file)), tmp_path / "run")
-    assert again.measured > 0
-    assert contents(tmp_path / "run") == before
-
-
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("entropy: true", "entropy: true\n  layers: [0, 7]", "layer 7 of one.*measure.layers"),
-        ("entropy: true", "entropy: true\n  heads: [9]", "head 9 of one.*measure.heads"),
+        ("[entropy]", "[entropy]\n  layers: [0, 7]", "layer 7 of one.*measure.layers"),
+        ("[entropy]", "[entropy]\n  heads: [9]", "head 9 of one.*measure.heads"),
         ("layer: 1, head: 2", "layer: 1, head: 4", "head 4 of one.*figure along.*heads 0 to 3"),
         ("layer: 1, head: 2", "layer: 5, head: 2", "layer 5 of one.*figure along.*layers 0 to 1"),
         ("{label: one,", "{label: one, device: cuda:7,", "no such device"),
@@ -188,7 +178,7 @@ def test_new_cells_get_the_dtype_that_the_old_ones_had(
     perform_request(request_study(str(study_file), models=["one"]), tmp_path / "run")
     monkeypatch.undo()
     perform_request(request_study(str(study_file), models=["one"]), tmp_path / "fresh")
-    one, two = (pl.read_parquet(tmp_path / name / "received.parquet") for name in ("run", "fresh"))
+    one, two = (exported(tmp_path / name) for name in ("run", "fresh"))
     for mine, theirs in zip(one["received"], two["received"], strict=True):
         np.testing.assert_allclose(mine.to_numpy(), theirs.to_numpy(), atol=SHALLOW)
 

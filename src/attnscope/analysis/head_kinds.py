@@ -1,14 +1,14 @@
 """The kinds of head anyone looks for first: sinks, previous-token heads, copying heads, local and uniform ones.
 
 Every score is a share between 0 and 1, a mean over prompts. sink: what the queries that see the first token give it.
-previous, repeated, induction, local: what the queries that have such a key give to it (see `study.patterns`); from
-`received` where the group is one query, otherwise only if the study measured patterns. uniform: one less the distance
-to a gaze at all visible keys alike, of the group's mean gaze, so of several queries it is rather too large.
+previous, repeated, induction, local: what the queries that have such a key give to it (see `measures.patterns`); from
+`received` where the group is one query, otherwise only if the study measured them. uniform: 1 minus the distance to
+uniform attention over all visible keys, of the group's mean attention, so for several queries it is rather too large.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -18,7 +18,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from attnscope.analysis.cache import cached
-from attnscope.analysis.received import Gaze, Heads, gazes
+from attnscope.analysis.dense import dense, token_rows
+from attnscope.analysis.head_values import head_values, measured_per_head
+from attnscope.analysis.received import Gaze, Heads, by_head, gazes
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import mean_of_seen
 from attnscope.measures.names import SCORES, SINK, UNIFORM
@@ -28,8 +30,8 @@ Numbers = NDArray[np.float64]
 
 MIXED = "mixed"
 LEAST = 0.4  # of the attention makes a head one of a kind,
-TIMES = 2.0  # if it is so many times what a uniform gaze would give
-EVEN = 0.8  # from here on a gaze is called uniform
+TIMES = 2.0  # if it is so many times what uniform attention would give
+EVEN = 0.8  # from here on attention is called uniform
 
 
 @dataclass(frozen=True)
@@ -39,41 +41,47 @@ class Scores:
     prompts: list[int]
     scores: dict[str, Numbers]
     chance: dict[str, Numbers]
-    """(layers, heads): what a uniform gaze would score on average."""
+    """(layers, heads): what uniform attention would score on average."""
 
 
 @lru_cache(maxsize=8)
 def scores(run: Run, model: str, condition: str, queries: str) -> Scores:
-    """Prompt by prompt; patterns are left out where they are neither measured nor told by `received`."""
+    """Prompt by prompt; patterns that were not measured and don't follow from `received` are left out."""
     question = ("scores", model, condition, queries)
-    held = cached(run, question, lambda: _as_frame(_scores(run, model, condition, queries)))
-    shape = (-1, len(run.layers(model)), len(run.heads(model)))
-    names = [name for name in held.columns if name in SCORES]
-    values = {name: held[name].to_numpy().reshape(shape) for name in names}
-    chance = {name: held[f"chance of {name}"].to_numpy().reshape(shape) for name in names}
-    prompts = held["prompt"].unique(maintain_order=True).to_list()
-    return Scores(prompts, values, {name: each[0] if len(each) else each.sum(0) for name, each in chance.items()})
-
-
-def _as_frame(found: Scores) -> pl.DataFrame:
-    """A row a prompt, layer and head."""
-    prompts = len(found.prompts)
-    each = next(iter(found.scores.values())).size // max(1, prompts) if found.scores else 0
-    chance = {f"chance of {name}": np.tile(values.ravel(), prompts) for name, values in found.chance.items()}
-    columns = {name: values.ravel() for name, values in found.scores.items()} | chance
-    return pl.DataFrame({"prompt": np.repeat(np.asarray(found.prompts, dtype=np.int64), each), **columns})
-
-
-def _scores(run: Run, model: str, condition: str, queries: str) -> Scores:
     chosen = Heads(model, queries, run.layers(model), run.heads(model), over="all", outlook=True)
+    rows = cached(run, question, lambda: _as_frame(chosen, _scores(run, chosen, condition)))
+    names = [name for name in rows.columns if name in SCORES]
+    columns = [*names, *(f"chance of {name}" for name in names)]
+    axes: dict[str, Sequence[Any]] = {
+        "prompt": run.cells_of(model, condition)["prompt"].to_list(),
+        "layer": run.layers(model),
+        "head": run.heads(model),
+    }
+    arrays = dict(zip(columns, dense(rows, axes, columns, f"{run.path}: scores", nothing=True), strict=True))
+    chance = {name: arrays[f"chance of {name}"] for name in names}
+    means = {name: each[0] if len(each) else each.sum(0) for name, each in chance.items()}
+    return Scores(list(axes["prompt"]), {name: arrays[name] for name in names}, means)
+
+
+def _as_frame(chosen: Heads, found: Scores) -> pl.DataFrame:
+    """A row per prompt, layer and head."""
+    chance = {f"chance of {name}": np.tile(each.ravel(), len(found.prompts)) for name, each in found.chance.items()}
+    return by_head(found.prompts, chosen, {**found.scores, **chance})
+
+
+def _scores(run: Run, chosen: Heads, condition: str) -> Scores:
+    model, queries = chosen.model, chosen.queries
     prompts: list[int] = []
     found: dict[str, list[Numbers]] = {}
     chance: dict[str, list[Numbers]] = {}
-    measured = _measured_patterns(run, model, condition, queries)
-    ids = _ids(run, model, condition) if queries == "last" and measured is None else {}
-    for gaze in gazes(run, chosen, condition):
+    measured = {
+        name: head_values(run, model, condition, queries, name) for name in PATTERNS if name in measured_per_head(run)
+    }
+    ids = _ids(run, model, condition) if queries == "last" and len(measured) < len(PATTERNS) else {}
+    for place, gaze in enumerate(gazes(run, chosen, condition)):
         prompts.append(gaze.prompt)
-        for name, score, expected in _of_prompt(gaze, measured, ids):
+        patterns = {name: (each.value[place], each.expected[place]) for name, each in measured.items()}
+        for name, (score, expected) in (_of_received(gaze, ids.get(gaze.prompt)) | patterns).items():
             found.setdefault(name, []).append(score)
             chance.setdefault(name, []).append(expected)
     means = {name: mean_of_seen(np.stack(each), 0) for name, each in chance.items()}
@@ -81,7 +89,7 @@ def _scores(run: Run, model: str, condition: str, queries: str) -> Scores:
 
 
 def head_kinds(run: Run, model: str, condition: str, queries: str) -> pl.DataFrame:
-    """layer, head, kind, n, and every score that is known; one row a head."""
+    """layer, head, kind, n, and every score that is known; one row per head."""
     held = scores(run, model, condition, queries)
     means = {name: mean_of_seen(values, 0) for name, values in held.scores.items()}
     layers, heads = np.meshgrid(run.layers(model), run.heads(model), indexing="ij")
@@ -98,13 +106,15 @@ def head_kinds(run: Run, model: str, condition: str, queries: str) -> pl.DataFra
 
 
 def _kinds(means: Mapping[str, Numbers], chance: Mapping[str, Numbers]) -> NDArray[Any]:
-    """The highest score that is high enough, the previous token not counting as local; nothing where patterns are not
-    known and might be.
+    """The highest score that is high enough, the previous token not counting as local; nothing where a pattern that is
+    not known might be it.
     """
     shape = means[SINK].shape
-    best, kind = np.full(shape, LEAST), np.full(shape, MIXED if PATTERNS[0] in means else None, dtype=object)
+    every = all(name in means for name in PATTERNS)
+    best, kind = np.full(shape, LEAST), np.full(shape, MIXED if every else None, dtype=object)
     kind[means[UNIFORM] >= EVEN] = UNIFORM
-    for name in (SINK, *(each for each in PATTERNS if each in means)):
+    known = [name for name in PATTERNS if name in means and (name != "local" or "previous" in means)]
+    for name in (SINK, *known):
         score = np.nan_to_num(means[name] - means["previous"] if name == "local" else means[name])
         enough = (score >= best) & (score >= TIMES * np.nan_to_num(chance[name]))
         kind[enough] = name
@@ -112,24 +122,21 @@ def _kinds(means: Mapping[str, Numbers], chance: Mapping[str, Numbers]) -> NDArr
     return kind
 
 
-def _of_prompt(
-    gaze: Gaze, measured: Mapping[int, Numbers] | None, ids: Mapping[int, list[int]]
-) -> Iterator[tuple[str, Numbers, Numbers]]:
-    """Name, score and what a uniform gaze would score."""
+def _of_received(gaze: Gaze, ids: Sequence[int] | None) -> dict[str, tuple[Numbers, Numbers]]:
+    """Score and what uniform attention would score, by name. ids: of a prompt's tokens, if only the last one looks."""
     attention, uniform, seen = gaze.attention, gaze.uniform, gaze.seen
-    yield SINK, _over(attention[..., 0], seen[..., 0]), _over(uniform[..., 0], seen[..., 0])
-    yield UNIFORM, 1 - np.abs(attention - uniform).sum(-1) / 2, np.ones(attention.shape[:2])
-    if measured is not None:
-        for place, name in enumerate(PATTERNS):
-            share, expected, having = np.moveaxis(measured[gaze.prompt][:, :, place], -1, 0)
-            yield name, _over(share, having), _over(expected, having)
-    elif gaze.prompt in ids:
-        last = len(ids[gaze.prompt]) - 1
-        queries, keys, patterns = pattern_pairs(ids[gaze.prompt])
-        for place, name in enumerate(PATTERNS):
-            mine = keys[(queries == last) & (patterns == place)]
-            there = np.sign(uniform[..., mine].sum(-1))
-            yield name, _over(attention[..., mine].sum(-1), there), _over(uniform[..., mine].sum(-1), there)
+    found = {
+        SINK: (_over(attention[..., 0], seen[..., 0]), _over(uniform[..., 0], seen[..., 0])),
+        UNIFORM: (1 - np.abs(attention - uniform).sum(-1) / 2, np.ones(attention.shape[:2])),
+    }
+    if ids is None:
+        return found
+    queries, keys, patterns = pattern_pairs(ids)
+    for place, name in enumerate(PATTERNS):
+        mine = keys[(queries == len(ids) - 1) & (patterns == place)]
+        there = np.sign(uniform[..., mine].sum(-1))
+        found[name] = (_over(attention[..., mine].sum(-1), there), _over(uniform[..., mine].sum(-1), there))
+    return found
 
 
 def _over(share: Numbers, having: Numbers) -> Numbers:
@@ -137,19 +144,7 @@ def _over(share: Numbers, having: Numbers) -> Numbers:
     return found
 
 
-def _measured_patterns(run: Run, model: str, condition: str, queries: str) -> dict[int, Numbers] | None:
-    """By prompt: (layers, heads, patterns, 3); None if the study didn't measure them."""
-    if not run.study.measure.patterns:
-        return None
-    wanted = ["prompt", "queries", "attention", "expected", "queries_with"]
-    rows = run.rows("patterns", model, condition, wanted).filter(pl.col("queries") == queries)
-    held = rows.partition_by("prompt", as_dict=True, maintain_order=True)
-    shape = (len(run.layers(model)), len(run.heads(model)), len(PATTERNS), 3)
-    columns = ("attention", "expected", "queries_with")
-    return {int(key[0]): part.select(columns).to_numpy().reshape(shape) for key, part in held.items()}
-
-
 def _ids(run: Run, model: str, condition: str) -> dict[int, list[int]]:
-    rows = run.rows("tokens", model, condition, ["prompt", "token_id"])
-    rows = rows.group_by("prompt", maintain_order=True).agg(pl.col("token_id"))
-    return {row["prompt"]: row["token_id"] for row in rows.iter_rows(named=True)}
+    """The token ids of each prompt, in the order of positions."""
+    rows = token_rows(run, model, condition, ["prompt", "token_id"])
+    return dict(rows.group_by("prompt", maintain_order=True).agg(pl.col("token_id")).iter_rows())

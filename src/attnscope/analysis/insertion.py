@@ -3,21 +3,24 @@
 Let b be what the shared tokens receive in the base prompt and c what they receive with the insertion. Dilution is one
 factor, kept = sum(c) / sum(b): were it all, c would be kept * b. Redistribution is the rest: `moved` is half the sum
 of |c / sum(c) - b / sum(b)|, the share of the remaining attention that sits on other tokens than before. There is one
-factor for a query, so this is told of the last token alone: in the mean gaze of several queries, those that dilute
+factor for a query, so this is defined for the last token alone: in the mean over several queries, those that dilute
 unequally would look like redistribution.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from attnscope.analysis.cache import cached
-from attnscope.analysis.received import Gaze, Heads, paired
+from attnscope.analysis.dense import dense, token_rows
+from attnscope.analysis.received import Gaze, Heads, by_head, paired
 from attnscope.analysis.run import Run
 from attnscope.text.classes import OTHER, membership
 from attnscope.text.segments import INSERTED, Span
@@ -48,10 +51,10 @@ class Insertion:
 def insertion(run: Run, model: str, base: str, condition: str, queries: str) -> Insertion:
     """Every head of a model, prompt by prompt."""
     question = ("insertion", model, base, condition, queries)
-    held = cached(run, question, lambda: _insertion(run, model, base, condition, queries))
-    shape = (-1, len(run.layers(model)), len(run.heads(model)))
-    numbers = [held[name].to_numpy().reshape(shape) for name in _COLUMNS]
-    return Insertion(held["prompt"].unique(maintain_order=True).to_list(), *numbers)
+    rows = cached(run, question, lambda: _insertion(run, model, base, condition, queries))
+    prompts = sorted(run.prompts(model, base) & run.prompts(model, condition))
+    axes: dict[str, Sequence[Any]] = {"prompt": prompts, "layer": run.layers(model), "head": run.heads(model)}
+    return Insertion(prompts, *dense(rows, axes, _COLUMNS, f"{run.path}: insertion", nothing=True))
 
 
 _COLUMNS = ("had", "has", "moved", "taken")
@@ -59,13 +62,12 @@ _COLUMNS = ("had", "has", "moved", "taken")
 
 def _insertion(run: Run, model: str, base: str, condition: str, queries: str) -> pl.DataFrame:
     chosen = Heads(model, queries, run.layers(model), run.heads(model), over="all")
-    prompts, found = [], []
+    prompts, parts = [], []
     for one, two in paired(run, chosen, base, condition):
         prompts.append(one.prompt)
-        found.append(_split(one, two))
-    numbers = [np.stack(each).ravel() for each in zip(*found, strict=True)] if found else [np.zeros(0)] * 4
-    rows = np.repeat(np.asarray(prompts, dtype=np.int64), len(chosen.layers) * len(chosen.heads))
-    return pl.DataFrame({"prompt": rows, **dict(zip(_COLUMNS, numbers, strict=True))})
+        parts.append(_split(one, two))
+    numbers = [np.stack(each).ravel() for each in zip(*parts, strict=True)] if parts else [np.zeros(0)] * 4
+    return by_head(prompts, chosen, dict(zip(_COLUMNS, numbers, strict=True)))
 
 
 def _split(one: Gaze, two: Gaze) -> tuple[Numbers, Numbers, Numbers, Numbers]:
@@ -84,7 +86,7 @@ def _split(one: Gaze, two: Gaze) -> tuple[Numbers, Numbers, Numbers, Numbers]:
 def untouched_classes(run: Run, model: str, condition: str) -> list[str]:
     """Classes that no inserted token belongs to: what they lose or gain is a matter of shared tokens alone."""
     columns = ["position", "token_id", "text", "start", "end", "special"]
-    rows = run.rows("tokens", model, condition, ["prompt", "segment", *columns])
+    rows = token_rows(run, model, condition, ["prompt", "segment", *columns])
     tokens = rows.partition_by("prompt", as_dict=True)
     names = [*run.study.rules, OTHER]
     touched = np.zeros(len(names), dtype=bool)

@@ -12,6 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy import sparse
 
+from attnscope.analysis.dense import token_rows
 from attnscope.analysis.effects import effects
 from attnscope.analysis.profiles import shown
 from attnscope.analysis.received import Heads, Tokens, head_along, tokens_of
@@ -206,7 +207,7 @@ def _carry_over(run: Run, place: Place, first: Place) -> _Carried:
 def _cells(run: Run, model: str, condition: str) -> Mapping[int, tuple[Text, Any]]:
     """By prompt, in order: the text and where its tokens are in it."""
     texts = run.rows("prompts", model, condition, ["prompt", "text", "spans"]).sort("prompt")
-    rows = run.rows("tokens", model, condition, ["prompt", "start", "end"])
+    rows = token_rows(run, model, condition, ["prompt", "start", "end"])
     tokens = rows.partition_by("prompt", as_dict=True, maintain_order=True)
     return {
         row["prompt"]: (

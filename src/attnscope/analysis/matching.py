@@ -54,7 +54,7 @@ def matched(one: Side, two: Side) -> Matching:
 
 def weights_of(side: Side) -> set[str]:
     """The hashes of a model's weight files."""
-    return {file["sha256"] for file in side.run.manifest["models"][side.model]["files"] if file["weights"]}
+    return side.run.manifest.models[side.model].weights
 
 
 def _by_number(side: Side) -> Matching:

@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from attnscope.analysis.cache import cached
-from attnscope.analysis.received import Heads, paired
+from attnscope.analysis.dense import dense
+from attnscope.analysis.received import Heads, by_head, paired
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import mean_of_seen
 
@@ -90,23 +92,26 @@ def reliability(values: NDArray[np.float64], seed: int) -> float | None:
 
 @lru_cache(maxsize=16)
 def ranked_by_distance(run: Run, model: str, queries: str, over: str, one: str, two: str) -> Ranking:
-    """Of a model's heads by how far they look at the same tokens otherwise under two conditions."""
+    """A model's heads by how differently they attend to the same tokens under two conditions."""
     every = Heads(model, queries, run.layers(model), run.heads(model), over)
+    prompts = sorted(run.prompts(model, one) & run.prompts(model, two))
 
-    def found() -> pl.DataFrame:
-        apart = [each.ravel() for each in _distances(run, every, one, two)]
-        return pl.DataFrame({"distance": np.concatenate([np.zeros(0), *apart])})
+    def distances() -> pl.DataFrame:
+        apart = dict(_distances(run, every, one, two))
+        numbers = np.stack(list(apart.values())) if apart else np.zeros(0)
+        return by_head(list(apart), every, {"distance": numbers})
 
-    held = cached(run, ("distances", model, queries, over, one, two), found)["distance"].to_numpy()
-    values = held.reshape(-1, len(every.layers), len(every.heads))
+    rows = cached(run, ("distances", model, queries, over, one, two), distances)
+    axes: dict[str, Sequence[Any]] = {"prompt": prompts, "layer": every.layers, "head": every.heads}
+    (values,) = dense(rows, axes, ["distance"], f"{run.path}: distances", nothing=True)
     return ranking(values, every.layers, every.heads, run.study.seed)
 
 
-def _distances(run: Run, chosen: Heads, one: str, two: str) -> Iterator[NDArray[np.float64]]:
-    """(layers, heads) of each prompt: the mean distance between two conditions over the tokens they share."""
+def _distances(run: Run, chosen: Heads, one: str, two: str) -> Iterator[tuple[int, NDArray[np.float64]]]:
+    """By prompt, (layers, heads): the mean distance between two conditions over the tokens they share."""
     for first, second in paired(run, chosen, one, two):
         shared, mine, others = np.intersect1d(first.base, second.base, return_indices=True)
         known = shared >= 0
         with np.errstate(invalid="ignore"):
             apart = np.abs(first.attention[..., mine[known]] - second.attention[..., others[known]])
-        yield mean_of_seen(apart, -1)
+        yield first.prompt, mean_of_seen(apart, -1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -11,8 +11,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from attnscope.analysis.dense import SHARE, token_rows
 from attnscope.analysis.run import Run
-from attnscope.runs.shards import CellReader
+from attnscope.errors import AttnscopeError
+from attnscope.records import RECEIVED, SEEN, UNIFORM, VIEW
+from attnscope.runs.shards import SHARDS, Shard
 from attnscope.text.segments import INSERTED
 
 Numbers = NDArray[np.float64]
@@ -32,7 +35,7 @@ class Heads:
     heads: Sequence[int]
     over: str = "visible"
     outlook: bool = False
-    """Also what the queries see: `uniform` and `seen` of each gaze."""
+    """Also what the queries see: `uniform` and `seen` of each prompt."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class Gaze:
     """The same token in the base prompt, or -1."""
     inserted: NDArray[np.bool_]
     uniform: Numbers = field(default_factory=_nothing)
-    """(layers, heads, keys), if asked for: what a gaze at all visible keys alike would give."""
+    """(layers, heads, keys), if asked for: what each key would receive from uniform attention."""
     seen: Numbers = field(default_factory=_nothing)
     """(layers, heads, keys), if asked for: the share of queries that see each key."""
 
@@ -86,8 +89,7 @@ class Tokens:
 def tokens_of(run: Run, model: str, condition: str) -> Tokens:
     """In the order of prompts."""
     cells = run.cells_of(model, condition)
-    rows = run.rows("tokens", model, condition, ["prompt", "base_position", "segment"])
-    rows = rows.sort("prompt", maintain_order=True)
+    rows = token_rows(run, model, condition, ["base_position", "segment"])
     return Tokens(
         cells["prompt"].to_numpy().astype(np.int64),
         np.cumsum(cells["tokens"].to_numpy().astype(np.int64)),
@@ -98,62 +100,67 @@ def tokens_of(run: Run, model: str, condition: str) -> Tokens:
 
 def gazes(run: Run, chosen: Heads, condition: str, prompt: int | None = None) -> Iterator[Gaze]:
     """In the order of prompts; all of them, or one."""
-    held = tokens_of(run, chosen.model, condition)
-    places = {int(number): place for place, number in enumerate(held.prompts)}
+    tokens = tokens_of(run, chosen.model, condition)
+    places = {int(number): place for place, number in enumerate(tokens.prompts)}
     wanted = list(places) if prompt is None else [prompt] if prompt in places else []
     keys = dict(run.cells_of(chosen.model, condition).select("prompt", "cell").iter_rows())
     for number in wanted:
-        mine = np.s_[held.starts[places[number]] : held.ends[places[number]]]
-        if run.cells is not None:
-            found = _from_cell(run, run.cells, keys[number], chosen)
-        else:
-            found = _from_tables(run, chosen, condition, number)
-        run.refuse_if_spoilt(found[0], "received", f"{chosen.model}, {condition}, prompt {number}")
+        mine = np.s_[tokens.starts[places[number]] : tokens.ends[places[number]]]
+        attention, *outlook = _arrays(run, keys[number], chosen, int(tokens.lengths[places[number]]))
+        _refuse_if_wrong(run, attention, f"{chosen.model}, {condition}, prompt {number}")
         if chosen.over == "visible":
-            found[0] = _over_visible(found[0], found[2])
-        more = found[1:] if chosen.outlook else []
-        yield Gaze(condition, number, found[0], held.base[mine], held.inserted[mine], *more)
+            attention = _over_visible(attention, outlook[1])
+        more = outlook if chosen.outlook else []
+        yield Gaze(condition, number, attention, tokens.base[mine], tokens.inserted[mine], *more)
 
 
 @lru_cache(maxsize=8)
 def head_along(run: Run, chosen: Heads, condition: str) -> Numbers:
     """What one head gives to every token of `tokens_of`: all prompts at once. chosen: one layer, one head."""
-    if run.cells is None:
-        return np.concatenate([gaze.attention[0, 0] for gaze in gazes(run, chosen, condition)] or [_nothing()])
-    layer, head = _places(run, chosen)
-    group = run.study.measure.queries.index(chosen.queries)
-    cells = run.cells_of(chosen.model, condition)["cell"]
-    received = [run.cells.part(key, "received")[layer[0], head[0]][group] for key in cells]
-    flat: Numbers = np.concatenate(received or [_nothing()]).astype(np.float64)
-    run.refuse_if_spoilt(flat, "received", f"{chosen.model}, {condition}")
-    if chosen.over != "visible":
-        return flat
-    return _over_visible(flat, _seen_along(run, chosen.model, condition, group, layer[0], head[0]))
+    cells = run.cells_of(chosen.model, condition)
+    parts = [_nothing()]
+    places: dict[Shard, tuple[list[int], list[int], int]] = {}
+    shards = run.cells.shards(cells["cell"].to_list())
+    for (cell, tokens), shard in zip(cells.select("cell", "tokens").iter_rows(), shards, strict=True):
+        if shard not in places:
+            places[shard] = _places(run, cell, chosen)
+        (layer,), (head,), group = places[shard]
+        part = shard.part(cell, RECEIVED)[layer, head][group]
+        _refuse_if_other_length(run, cell, len(part), tokens)
+        parts.append(part)
+    flat: Numbers = np.concatenate(parts).astype(np.float64)
+    _refuse_if_wrong(run, flat, f"{chosen.model}, {condition}")
+    return flat if chosen.over != "visible" else _over_visible(flat, _seen_along(run, chosen, condition))
 
 
-def _seen_along(run: Run, model: str, condition: str, group: int, layer: int, head: int) -> Numbers:
+def _seen_along(run: Run, chosen: Heads, condition: str) -> Numbers:
     """The share of queries that see each token of `tokens_of`. Most layers and heads see the same: read once."""
-    views, alike = _outlooks(run, model, condition)
-    return _seen_by(run, model, condition, group, views[layer], -1 if alike else head)
+    views, alike = _outlooks(run, chosen.model, condition)
+    layer = run.layers(chosen.model).index(chosen.layers[0])
+    return _seen_by(run, chosen.model, condition, chosen.queries, views[layer], None if alike else chosen.heads[0])
 
 
 @lru_cache(maxsize=16)
 def _outlooks(run: Run, model: str, condition: str) -> tuple[list[tuple[int, ...]], bool]:
-    """For each layer the number of its view, prompt by prompt; and whether all heads see the same."""
-    assert run.cells is not None  # noqa: S101
-    cells = run.cells_of(model, condition)["cell"]
-    views = np.stack([run.cells.part(key, "view")[:] for key in cells], 1) if len(cells) else np.zeros((0, 0), int)
-    alike = all(run.cells.part(key, "seen").get_shape()[1] == 1 for key in cells)
+    """For each layer of the run the number of its view, prompt by prompt; and whether all heads see the same."""
+    cells = run.cells_of(model, condition)["cell"].to_list()
+    shards = run.cells.shards(cells)
+    views = np.zeros((len(run.layers(model)), len(cells)), dtype=np.int64)
+    for place, (cell, shard) in enumerate(zip(cells, shards, strict=True)):
+        views[:, place] = shard.part(cell, VIEW)[:][[shard.labels.layers.index(each) for each in run.layers(model)]]
+    alike = all(shard.part(cell, SEEN).get_shape()[1] == 1 for cell, shard in zip(cells, shards, strict=True))
     return [tuple(row) for row in views.tolist()], alike
 
 
 @lru_cache(maxsize=32)
-def _seen_by(run: Run, model: str, condition: str, group: int, views: tuple[int, ...], head: int) -> Numbers:
-    assert run.cells is not None  # noqa: S101
-    cells = run.cells_of(model, condition)["cell"]
-    seen = [run.cells.part(key, "seen")[view, max(0, head)][group] for key, view in zip(cells, views, strict=True)]
-    found: Numbers = np.concatenate(seen or [_nothing()])
-    return found
+def _seen_by(run: Run, model: str, condition: str, queries: str, views: tuple[int, ...], head: int | None) -> Numbers:
+    parts = [_nothing()]
+    cells = run.cells_of(model, condition)["cell"].to_list()
+    for cell, shard, view in zip(cells, run.cells.shards(cells), views, strict=True):
+        seen = shard.part(cell, SEEN)
+        place = 0 if head is None or seen.get_shape()[1] == 1 else shard.labels.heads.index(head)
+        parts.append(seen[view, place][shard.labels.queries.index(queries)])
+    return np.concatenate(parts).astype(np.float64)
 
 
 def paired(run: Run, chosen: Heads, one: str, two: str) -> Iterator[tuple[Gaze, Gaze]]:
@@ -164,55 +171,62 @@ def paired(run: Run, chosen: Heads, one: str, two: str) -> Iterator[tuple[Gaze, 
             yield gaze, next(gazes(run, chosen, two, gaze.prompt))
 
 
+def by_head(prompts: Sequence[int], chosen: Heads, columns: Mapping[str, Numbers]) -> pl.DataFrame:
+    """Columns of (prompts, layers, heads) as a table with a row per prompt, layer and head."""
+    places = np.meshgrid(np.asarray(prompts, dtype=np.int64), chosen.layers, chosen.heads, indexing="ij")
+    named = dict(zip(("prompt", "layer", "head"), (each.ravel().astype(np.int64) for each in places), strict=True))
+    return pl.DataFrame({**named, **{name: each.ravel() for name, each in columns.items()}})
+
+
 def _over_visible(received: Numbers, seen: Any) -> Numbers:
     found: Numbers = np.divide(received, seen, out=np.full_like(received, np.nan), where=seen > 0)
     return found
 
 
-def _places(run: Run, chosen: Heads) -> tuple[list[int], list[int]]:
-    layers, heads = run.layers(chosen.model), run.heads(chosen.model)
-    return [layers.index(each) for each in chosen.layers], [heads.index(each) for each in chosen.heads]
+def _places(run: Run, cell: str, chosen: Heads) -> tuple[list[int], list[int], int]:
+    """Of the layers, the heads and the query group on the axes of a cell's arrays."""
+    labels = run.cells.shard(cell).labels
+    try:
+        layers = [labels.layers.index(each) for each in chosen.layers]
+        heads = [labels.heads.index(each) for each in chosen.heads]
+        return layers, heads, labels.queries.index(chosen.queries)
+    except ValueError as error:
+        raise _wrong(run, cell, f"it does not have what is asked for: {error}") from error
 
 
-def _from_cell(run: Run, cells: CellReader, key: str, chosen: Heads) -> list[Numbers]:
+def _arrays(run: Run, cell: str, chosen: Heads, tokens: int) -> list[Numbers]:
     """received, uniform, seen: (layers, heads, keys) of one prompt."""
-    layers, heads = _places(run, chosen)
-    group = run.study.measure.queries.index(chosen.queries)
-    view = cells.part(key, "view")[:]
-    whole = cells.part(key, "received")[:]
-    made = [whole[np.ix_(layers, heads)][:, :, group].astype(np.float64)]
-    for name in ("uniform", "seen") if chosen.outlook or chosen.over == "visible" else ():
-        held = cells.part(key, name)[:][view[layers]]  # (layers, heads or 1, groups, keys)
-        part = held[:, heads] if held.shape[1] > 1 else np.repeat(held, len(heads), 1)
-        made.append(part[:, :, group].astype(np.float64))
-    return made
+    layers, heads, group = _places(run, cell, chosen)
+    view = run.cells.part(cell, VIEW)[:]
+    received = run.cells.part(cell, RECEIVED)[:]
+    _refuse_if_other_length(run, cell, received.shape[-1], tokens)
+    arrays = [received[np.ix_(layers, heads)][:, :, group].astype(np.float64)]
+    for name in (f"{RECEIVED}{UNIFORM}", SEEN) if chosen.outlook or chosen.over == "visible" else ():
+        by_layer = run.cells.part(cell, name)[:][view[layers]]  # (layers, heads or 1, groups, keys)
+        by_head = by_layer[:, heads] if by_layer.shape[1] > 1 else np.repeat(by_layer, len(heads), 1)
+        arrays.append(by_head[:, :, group].astype(np.float64))
+    return arrays
 
 
-def _from_tables(run: Run, chosen: Heads, condition: str, prompt: int) -> list[Numbers]:
-    """The same, where cells are not at hand."""
-    columns = ["queries", "layer", "head", "view", "received"]
-    rows = run.rows("received", chosen.model, condition, columns, prompt).filter(
-        pl.col("queries") == chosen.queries,
-        pl.col("layer").is_in(list(chosen.layers)),
-        pl.col("head").is_in(list(chosen.heads)),
-    )
-    views = run.rows("views", chosen.model, condition, ["queries", "view", "head", "uniform", "seen"], prompt)
-    known = {
-        (view, head): (uniform.to_numpy(), seen.to_numpy())
-        for view, head, uniform, seen in _rows(
-            views.filter(pl.col("queries") == chosen.queries)
-            .with_columns(pl.col("head").fill_null(-1))
-            .select("view", "head", "uniform", "seen")
+def _refuse_if_other_length(run: Run, cell: str, keys: int, tokens: int) -> None:
+    if keys != tokens:
+        raise _wrong(run, cell, f"it has numbers for {keys} keys, and the prompt has {tokens} tokens")
+
+
+def _refuse_if_wrong(run: Run, attention: Numbers, where: str) -> None:
+    if not np.isfinite(attention).all() or (attention < 0).any() or (attention > SHARE[1]).any():
+        raise AttnscopeError(
+            "some of the attention that was stored is not a share between 0 and 1",
+            where=f"{run.path / SHARDS}: {where}",
+            allowed="shards as 'attnscope run' wrote them",
+            todo="remove the run and measure it again",
         )
-    }
-    keys = len(rows["received"][0])
-    made = np.full((3, len(chosen.layers), len(chosen.heads), keys), np.nan)
-    for layer, head, view, received in _rows(rows.select("layer", "head", "view", "received")):
-        at = chosen.layers.index(layer), chosen.heads.index(head)
-        made[:, *at] = received.to_numpy(), *known.get((view, head), known.get((view, -1), (np.nan, np.nan)))
-    return list(made)
 
 
-def _rows(frame: pl.DataFrame) -> Iterator[tuple[Any, ...]]:
-    """Rows whose lists stay series: no number becomes a Python object."""
-    return zip(*(frame[name] for name in frame.columns), strict=True)
+def _wrong(run: Run, cell: str, problem: str) -> AttnscopeError:
+    return AttnscopeError(
+        f"a shard does not fit the run: {problem}",
+        where=f"{run.cells.shard(cell).path}, cell {cell[:12]}",
+        allowed="shards as 'attnscope run' wrote them",
+        todo="give the same 'attnscope run' again; it measures what is missing",
+    )

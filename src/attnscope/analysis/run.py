@@ -17,51 +17,47 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from attnscope.errors import AttnscopeError
-from attnscope.runs.marks import mark_of
+from attnscope.runs.columns import EXPORTS, TABLES
+from attnscope.runs.export import exported
+from attnscope.runs.integrity import DamagedError, is_intact, refuse_if_changed
+from attnscope.runs.manifest import STUDY, Manifest, read_manifest
+from attnscope.runs.parquet import parquet_writer
 from attnscope.runs.shards import CellReader
-from attnscope.study.schema import Study
 from attnscope.text.classes import OTHER
 
 if TYPE_CHECKING:
     from attnscope.analysis.comparisons import Compared
 
 FINISHED = "finished"
-TABLES = ("prompts", "tokens", "received", "views", "patterns", "mass")
-_NAMES = ("model", "condition", "queries", "token_class", "segment")
+_NAMES = ("model", "condition", "queries", "measure", "token_class", "segment")
 
 
 class ChangedError(AttnscopeError):
-    """The run's tables were written anew since it was opened: open it again."""
+    """The run's tables were written again since it was opened: open it again."""
 
 
 class Run:
     """`run.table("mass")` and the like are lazy: only what is asked for is read.
 
     unfinished: open it even if it is still being measured, or was stopped; it then holds what is in its tables so far.
+    verify: refuse files that were changed after they were written. Without it, tables that you changed are taken as
+    they are, by key and in any order of rows; nothing is cached then.
     """
 
-    def __init__(self, path: Path | str, *, unfinished: bool = False) -> None:
+    def __init__(self, path: Path | str, *, unfinished: bool = False, verify: bool = True) -> None:
         self.path = Path(path)
-        manifest = self.path / "manifest.json"
-        if not manifest.is_file():
+        manifest = read_manifest(self.path)
+        if manifest is None:
             raise AttnscopeError(
                 "there is no run here",
                 where=str(path),
                 allowed="a folder that 'attnscope run' wrote",
                 todo="run a study first",
             )
-        try:
-            self.manifest: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))
-            self.study = Study.model_validate(self.manifest["study"])
-            self.manifest["versions"]["attnscope"]
-            self.status: str = self.manifest["status"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise AttnscopeError(
-                f"this run's manifest can't be read ({type(error).__name__})",
-                where=str(manifest),
-                allowed="a manifest that this version of attnscope wrote",
-                todo="run the study again into another folder",
-            ) from error
+        self.manifest: Manifest = manifest
+        self.verify = verify
+        self.study = manifest.study
+        self.status: str = manifest.status
         if self.status != FINISHED and not unfinished:
             raise AttnscopeError(
                 f"this run is not finished: it is {self.status}",
@@ -69,93 +65,138 @@ class Run:
                 allowed="finished runs",
                 todo="give the same 'attnscope run' again; it goes on where it was",
             )
-        self.mark = self._mark()
-        self.caching: set[str] | None = None
-        """Names of what is kept of it (see `analysis.kept`), while that is being written."""
-
-    def _mark(self) -> str | None:
-        """Of its tables. Those of an unfinished run may be of an older study, or not there yet."""
-        prompts = self.path / "prompts.parquet"
-        mark = mark_of(prompts) if prompts.is_file() else None
-        if self.status != FINISHED and (mark is None or mark != self.manifest.get("tables")):
+        if not manifest.tables:
             raise AttnscopeError(
                 f"nothing of this run can be shown yet: it is {self.status}",
                 where=str(self.path),
                 allowed="runs of which some prompts are in the tables",
                 todo="wait a little, or give the same 'attnscope run' again if it was stopped",
             )
-        return mark
+        if verify and self.status == FINISHED:
+            refuse_if_changed(self.path / STUDY, manifest.study_sha256, "the run's study file")
+        self.caching: set[str] | None = None
+        """Names of the results that are cached (see `analysis.cache`), while they are being written."""
+
+    @property
+    def tables_key(self) -> str:
+        """Changes with the content of any table."""
+        return self.manifest.tables_key or ""
 
     def table(self, name: str) -> pl.LazyFrame:
-        """prompts, tokens, received, views or mass; see docs/run.md for their columns."""
+        """prompts, tokens, mass or heads; see docs/run.md for their columns."""
         frame = pl.scan_parquet(self._file(name))
-        held = frame.collect_schema().names()
-        return frame.with_columns(pl.col(column).cast(pl.String) for column in _NAMES if column in held)
+        columns = frame.collect_schema().names()
+        frame = frame.with_columns(pl.col(column).cast(pl.String) for column in _NAMES if column in columns)
+        return frame if self.verify else self._in_order(frame, columns)
+
+    def _in_order(self, frame: pl.LazyFrame, columns: Sequence[str]) -> pl.LazyFrame:
+        """Rows in the study's order, whatever order someone gave them."""
+        known: dict[str, Sequence[str]] = {
+            "model": [part.label for part in self.study.models],
+            "condition": [part.name for part in self.study.conditions],
+            "queries": self.study.measure.queries,
+            "measure": self.study.measure.measured,
+            "token_class": self.classes,
+        }
+        by = []
+        for name in ("model", "condition", "prompt", "position", "queries", "layer", "head", "measure", "token_class"):
+            if name in known and name in columns:
+                places = {label: place for place, label in enumerate(known[name])}
+                by.append(pl.col(name).replace_strict(places, default=len(places), return_dtype=pl.Int64))
+            elif name in columns:
+                by.append(pl.col(name))
+        return frame.sort(by, maintain_order=True)
 
     def rows(
         self, name: str, model: str, condition: str, columns: Sequence[str], prompt: int | None = None
     ) -> pl.DataFrame:
         """Columns of a table, of one model under one condition (and of one prompt); reads no more than it must."""
-        keys = {"model": model, "condition": condition} | ({} if prompt is None else {"prompt": prompt})
+        frame = pl.from_arrow(self.arrow_rows(name, model, condition, columns, prompt=prompt))
+        assert isinstance(frame, pl.DataFrame)  # noqa: S101
+        return frame.with_columns(pl.col(each).cast(pl.String) for each in _NAMES if each in columns)
+
+    def arrow_rows(self, name: str, model: str, condition: str, columns: Sequence[str], **more: Any) -> pa.Table:
+        """The same, with names coded. more: values that other key columns must have; None: any."""
+        keys = {"model": model, "condition": condition, **{key: each for key, each in more.items() if each is not None}}
         path, wanted = self._file(name), tuple(columns)
         with pq.ParquetFile(path, pre_buffer=False) as file:
-            held = {group: _holds(file, group, keys) for group in range(file.num_row_groups)}
+            holds = {group: _holds(file, group, keys) for group in range(file.num_row_groups)}
         parts = []
-        for whole, group in groupby((each for each in held if held[each] is not False), lambda each: held[each]):
+        for whole, group in groupby((each for each in holds if holds[each] is not False), lambda each: holds[each]):
             read = wanted if whole else tuple(dict.fromkeys([*keys, *columns]))
-            if prompt is None:
+            if "prompt" in keys:  # the next prompt asked for is likely among these too
+                part = _kept_row_groups(path, path.stat().st_mtime_ns, tuple(group), read)
+            else:
                 part = _row_groups(path, tuple(group), read)
-            else:  # the next prompt asked for is likely among these too
-                part = _held_row_groups(path, path.stat().st_mtime_ns, tuple(group), read)
             parts.append(part if whole else part.filter(_where(part, keys)).select(list(columns)))
         if not parts:
             parts = [_row_groups(path, (), wanted)]
-        found = pl.from_arrow(pa.concat_tables(parts).unify_dictionaries())
-        assert isinstance(found, pl.DataFrame)  # noqa: S101
-        return found.with_columns(pl.col(each).cast(pl.String) for each in _NAMES if each in columns)
+        return pa.concat_tables(parts).unify_dictionaries()
 
     def _file(self, name: str) -> Path:
-        path = self.path / f"{name}.parquet"
-        if not path.is_file():
+        path, facts = self.path / f"{name}.parquet", self.manifest.tables.get(name)
+        if facts is None or name not in TABLES:
+            allowed = f"{', '.join(TABLES)}; 'attnscope export' writes {' and '.join(EXPORTS)}"
             raise AttnscopeError(
-                f"the run has no table '{name}'",
-                where=str(self.path),
-                allowed="a run with all its tables",
-                todo="give the same 'attnscope run' again; it makes them from what was measured",
+                f"the run has no table '{name}'", where=str(self.path), allowed=allowed, todo="name one of these"
             )
-        mark = mark_of(path)
-        if mark is not None and mark != self.mark:
-            raise ChangedError(
-                "the run was written anew while it was read",
-                where=str(path),
-                allowed="tables that were written together",
-                todo="open the run again",
-            )
+        if self.verify and not is_intact(path, facts.sha256):
+            self._refuse_changed(path, facts.sha256)
+        if not path.is_file():
+            refuse_if_changed(path, facts.sha256, f"table '{name}'")
         return path
 
-    @cached_property
-    def chance(self) -> str:
-        """A hash of what statistics depend on besides the tables: the seed, and what rounding makes of each model."""
-        noise = {label: known.get("sample") for label, known in self.manifest["models"].items()}
-        return hashlib.sha256(json.dumps([self.study.seed, noise], sort_keys=True).encode()).hexdigest()
+    def _refuse_changed(self, path: Path, digest: str) -> None:
+        """A table is not the one that the manifest lists: either the run is being written, or it was changed."""
+        now = read_manifest(self.path)
+        if now is None or now.sha256 != self.manifest.sha256 or now.status != FINISHED:
+            raise ChangedError(
+                "the run was written again while it was read",
+                where=str(path),
+                allowed="tables that were written together",
+                todo="open the run again; if nothing is writing it, give the same 'attnscope run' again",
+            )
+        if path.is_file():
+            raise DamagedError(
+                f"table '{path.stem}' was changed or damaged after it was written",
+                where=str(path),
+                allowed=f"the table as 'attnscope run' wrote it (SHA-256 {digest[:12]}...)",
+                todo="give the same 'attnscope run' again, which writes it again; or use Run(path, verify=False)",
+            )
 
     @cached_property
+    def statistics_key(self) -> str:
+        """A hash of what statistics depend on besides the tables: the seed, and how far rounding moves each model."""
+        samples = {
+            label: facts.sample and facts.sample.model_dump(mode="json")
+            for label, facts in self.manifest.models.items()
+        }
+        return hashlib.sha256(json.dumps([self.study.seed, samples], sort_keys=True).encode()).hexdigest()
+
+    @property
     def is_whole(self) -> bool:
-        """Whether its tables are as attnscope wrote them, together."""
-        return self.mark is not None and all(mark_of(self._file(name)) == self.mark for name in TABLES)
+        """Whether its tables are as attnscope wrote them."""
+        return self.verify and all(self._file(name) for name in TABLES)
 
     @cached_property
-    def cells(self) -> CellReader | None:
-        """What was measured, cell by cell; None if it is not all there, or if the table of it is not of these cells."""
-        if mark_of(self._file("received")) is None:
-            return None  # someone made the table anew
-        reader = CellReader(self.path)
-        return reader if all(key in reader for key in self._cells["cell"]) else None
+    def cells(self) -> CellReader:
+        """What was measured, cell by cell."""
+        return CellReader(self.path, self.manifest.shards, self.verify)
 
     @cached_property
     def _cells(self) -> pl.DataFrame:
         columns = ("model", "condition", "prompt", "cell", "tokens")
-        return self.table("prompts").select(*columns).collect()
+        cells = self.table("prompts").select(*columns).collect()
+        double = cells.filter(cells.select("model", "condition", "prompt").is_duplicated())
+        if len(double):
+            model, condition, prompt = double.row(0)[:3]
+            raise AttnscopeError(
+                "this table can't be used: it has several rows for one prompt",
+                where=f"{self.path / 'prompts.parquet'}: {model}, {condition}, prompt {prompt}",
+                allowed="each prompt once",
+                todo="give the same 'attnscope run' again; it writes the table again",
+            )
+        return cells
 
     def cells_of(self, model: str, condition: str) -> pl.DataFrame:
         """prompt, cell, tokens: of one model under one condition, in the order of prompts."""
@@ -165,13 +206,13 @@ class Run:
     @cached_property
     def models(self) -> list[str]:
         """Labels of the models that have cells, in the study's order."""
-        held = set(self._cells["model"])
-        return [part.label for part in self.study.models if part.label in held]
+        labels = set(self._cells["model"])
+        return [part.label for part in self.study.models if part.label in labels]
 
     @cached_property
     def conditions(self) -> list[str]:
-        held = set(self._cells["condition"])
-        return [part.name for part in self.study.conditions if part.name in held]
+        names = set(self._cells["condition"])
+        return [part.name for part in self.study.conditions if part.name in names]
 
     def compare(self, other: Run | None = None) -> list[Compared]:
         """What differs between its conditions and models, or between it and another run; see docs/statistics.md."""
@@ -179,6 +220,40 @@ class Run:
         from attnscope.analysis.two_runs import between
 
         return [compare(each) for each in (comparisons(self) if other is None else between(self, other))]
+
+    def export(self, table: str, file: Path | str | None = None) -> Path:
+        """Write the large arrays as a Parquet table, `received` or `views`; by default RUN/exports/TABLE.parquet."""
+        if table not in EXPORTS:
+            raise AttnscopeError(
+                f"there is no table '{table}' to export",
+                where="table",
+                allowed=f"{', '.join(EXPORTS)}; {', '.join(TABLES)} are Parquet already",
+                todo="name one of these",
+            )
+        path = self.path / "exports" / f"{table}.parquet" if file is None else Path(file)
+        partial = path.with_name(f".{path.name}.partial")
+        try:
+            if file is None:
+                path.parent.mkdir(exist_ok=True)
+            writer = parquet_writer(table, partial)
+            try:
+                for model, condition, prompt, cell in self._cells.select("model", "condition", "prompt", "cell").rows():
+                    where = {"model": model, "condition": condition, "prompt": prompt}
+                    labels = self.cells.shard(cell).labels
+                    writer.write_batch(exported(table, where, labels, self.cells.arrays(cell)))
+            finally:
+                writer.close()
+            partial.replace(path)
+        except OSError as error:
+            raise AttnscopeError(
+                f"can't write the table: {error.strerror or error}",
+                where=str(path),
+                allowed="a file in a folder that can be written to",
+                todo="choose another file",
+            ) from error
+        finally:
+            partial.unlink(missing_ok=True)
+        return path
 
     def has(self, model: str, condition: str) -> bool:
         """Whether any prompt of a model was measured under a condition."""
@@ -190,47 +265,34 @@ class Run:
 
     @cached_property
     def _prompts(self) -> dict[tuple[str, str], set[int]]:
-        found: dict[tuple[str, str], set[int]] = {}
+        numbers: dict[tuple[str, str], set[int]] = {}
         for model, condition, prompt in self._cells.select("model", "condition", "prompt").rows():
-            found.setdefault((model, condition), set()).add(prompt)
-        return found
-
-    def refuse_if_spoilt(self, values: NDArray[Any], table: str, where: str) -> None:
-        """Numbers that are none, as a table may hold that was changed by hand or damaged."""
-        if not np.isfinite(values).all():
-            raise AttnscopeError(
-                "some of the numbers are not a number",
-                where=f"{self.path / table}.parquet: {where}",
-                allowed="tables as 'attnscope run' wrote them",
-                todo="remove the table and give the same 'attnscope run' again",
-            )
+            numbers.setdefault((model, condition), set()).add(prompt)
+        return numbers
 
     @property
     def classes(self) -> list[str]:
         return [*self.study.classes, OTHER]
 
     def layers(self, model: str) -> list[int]:
-        found: list[int] = self.manifest["models"][model]["layers"]
-        return found
+        return self.manifest.models[model].layers
 
     def heads(self, model: str) -> list[int]:
-        found: list[int] = self.manifest["models"][model]["heads"]
-        return found
+        return self.manifest.models[model].heads
 
     def noise(self, model: str, queries: str) -> NDArray[np.float64] | None:
         """(layers, heads): how far rounding moves a head's attention on these prompts; None if it was not measured."""
-        found = self.manifest["models"][model].get("sample", {}).get("noise", {}).get("moved")
-        return None if found is None or queries not in found else np.asarray(found[queries], dtype=np.float64)
+        sample = self.manifest.models[model].sample
+        moved = None if sample is None else sample.noise.moved.get(queries)
+        return None if moved is None else np.asarray(moved, dtype=np.float64)
 
     def layout(self, model: str) -> str | None:
-        """How the model got its prompts: `chat` (its chat template) or `plain`; None in runs that don't say."""
-        layout: str | None = self.manifest["models"][model].get("layout")
-        return layout
+        """How the model got its prompts: `chat` (its chat template) or `plain`."""
+        return self.manifest.models[model].layout
 
     def depth(self, model: str) -> int:
         """How many layers the model has, measured or not."""
-        known = self.manifest["models"][model]
-        return int(known.get("depth") or len(known["heads_by_layer"]))
+        return self.manifest.models[model].depth
 
 
 def _row_groups(path: Path, groups: tuple[int, ...], columns: tuple[str, ...]) -> pa.Table:
@@ -239,7 +301,7 @@ def _row_groups(path: Path, groups: tuple[int, ...], columns: tuple[str, ...]) -
 
 
 @lru_cache(maxsize=4)
-def _held_row_groups(path: Path, modified: int, groups: tuple[int, ...], columns: tuple[str, ...]) -> pa.Table:
+def _kept_row_groups(path: Path, modified: int, groups: tuple[int, ...], columns: tuple[str, ...]) -> pa.Table:
     return _row_groups(path, groups, columns)
 
 
@@ -253,15 +315,15 @@ def _holds(file: pq.ParquetFile, group: int, keys: dict[str, Any]) -> bool | Non
         elif not known.min <= value <= known.max:
             return False
         else:
-            sure = sure and known.min == known.max
+            sure = sure and known.min == known.max and not known.null_count
     return True if sure else None
 
 
-def _where(held: pa.Table, keys: dict[str, Any]) -> pa.Array:
+def _where(rows: pa.Table, keys: dict[str, Any]) -> pa.Array:
     """Which rows have these values."""
-    here = np.ones(len(held), dtype=bool)
+    here = np.ones(len(rows), dtype=bool)
     for key, value in keys.items():
-        column = held[key].unify_dictionaries().combine_chunks()
+        column = rows[key].unify_dictionaries().combine_chunks()
         column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
         if isinstance(column, pa.DictionaryArray):
             names = column.dictionary.to_pylist()

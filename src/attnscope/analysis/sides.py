@@ -1,6 +1,6 @@
-"""An side of a comparison: one model under one condition, and every quantity that arms are compared in, by prompt.
+"""A side of a comparison: one model under one condition, and every quantity that sides are compared in, by prompt.
 
-All quantities are such that a difference of arms is a difference of them. Those that tell what an insertion does are
+All quantities are such that a difference of sides is a difference of them. Those that say what an insertion does are
 relative to the base prompt, which by itself keeps all (1), moves nothing (0) and takes nothing (0). For a class that
 no inserted token belongs to, change (of mass, since the base prompt) = dilution + redistribution in every side, so a
 difference in change is the sum of a difference in dilution and one in redistribution.
@@ -8,19 +8,23 @@ difference in change is the sum of a difference in dilution and one in redistrib
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from attnscope.analysis.cache import cached
+from attnscope.analysis.dense import SHARE, dense
 from attnscope.analysis.insertion import insertion, untouched_classes
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import mean_of_seen
+from attnscope.measures import MEASURES
 from attnscope.measures.names import KEPT, MOVED, TAKEN
+from attnscope.records import RECEIVED
 
 Numbers = NDArray[np.float64]
 
@@ -75,21 +79,24 @@ class Masses:
 
 
 @lru_cache(maxsize=8)
-def masses(run: Run, model: str, condition: str) -> Masses:
-    """The table `mass` of one side as arrays; every cell has the same rows in the same order."""
-    held = run.rows("mass", model, condition, ["prompt", "mass", "expected"])
-    if not held["prompt"].is_sorted():
-        held = held.sort("prompt", maintain_order=True)
-    shape = (len(run.study.measure.queries), len(run.layers(model)), len(run.heads(model)), len(run.classes))
-    prompts = held["prompt"].unique(maintain_order=True).to_numpy().astype(np.int64)
-    arrays = [held[name].to_numpy().astype(np.float64).reshape(len(prompts), *shape) for name in ("mass", "expected")]
-    for array in arrays:
-        run.refuse_if_spoilt(array, "mass", f"{model}, {condition}")
-    return Masses(prompts, *arrays)
+def masses(run: Run, model: str, condition: str, measure: str = RECEIVED) -> Masses:
+    """The table `mass` of one side as arrays. measure: one with one number per key."""
+    axes: dict[str, Sequence[Any]] = {
+        "prompt": run.cells_of(model, condition)["prompt"].to_list(),
+        "queries": run.study.measure.queries,
+        "layer": run.layers(model),
+        "head": run.heads(model),
+        "token_class": run.classes,
+    }
+    rows = run.arrow_rows("mass", model, condition, [*axes, "mass", "expected"], measure=measure)
+    where = f"{run.path / 'mass.parquet'}: {model}, {condition}, measure {measure}"
+    bounds = SHARE if MEASURES.find(measure, "measure").unit.startswith("share") else None
+    mass, expected = dense(rows, axes, ["mass", "expected"], where, bounds=bounds)
+    return Masses(np.asarray(axes["prompt"], dtype=np.int64), mass, expected)
 
 
 def seen_classes(run: Run, model: str, condition: str) -> list[str]:
-    """Classes of which some query of an side sees a token."""
+    """Classes of which some query of a side sees a token."""
 
     def found() -> pl.DataFrame:
         seen = np.flatnonzero((masses(run, model, condition).expected > 0).any((0, 1, 2, 3)))
@@ -107,7 +114,7 @@ def empty_classes(run: Run) -> list[str]:
 
 
 def enrichment_of(expected: Numbers) -> Numbers:
-    """How much enrichment one unit of mass is; NaN where a uniform gaze would give nothing."""
+    """How much enrichment one unit of mass is; NaN where uniform attention would give nothing."""
     found: Numbers = np.divide(1, expected, out=np.full(expected.shape, np.nan), where=expected > 0)
     return found
 
@@ -118,7 +125,7 @@ def base_condition(run: Run) -> str | None:
 
 
 def quantities(run: Run) -> list[tuple[str, str]]:
-    """Query groups and the quantities that arms of a run have in each; of insertions only with the base prompt too."""
+    """Query groups and the quantities that sides of a run have in each; of insertions only with the base prompt too."""
     inserts = base_condition(run) is not None and any(run.study.condition(name).inserts for name in run.conditions)
     made = []
     for queries in run.study.measure.queries:
@@ -128,7 +135,7 @@ def quantities(run: Run) -> list[tuple[str, str]]:
 
 
 def values_of(side: Side, queries: str, quantity: str) -> Iterator[Values]:
-    """One quantity of an side as a query group sees it: of each class, or of none."""
+    """One quantity of a side as a query group sees it: of each class, or of none."""
     if quantity in (MASS, ENRICHMENT):
         held = masses(side.run, side.model, side.condition)
         group = side.run.study.measure.queries.index(queries)

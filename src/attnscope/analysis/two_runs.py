@@ -27,7 +27,7 @@ def differing(one: Run, two: Run) -> list[str]:
         CONDITIONS: [_conditions(run) for run in (one, two)],
         CLASSES: [list(run.study.rules.items()) for run in (one, two)],  # the first that claims a character has it
         MEASURE: [_measured(run) for run in (one, two)],
-        VERSIONS: [run.manifest["versions"] for run in (one, two)],
+        VERSIONS: [run.manifest.versions for run in (one, two)],
     }
     found = [name for name, (first, second) in things.items() if first != second]
     return [name for name in found if name != SEED or PROMPTS not in found]  # another seed makes other prompts
@@ -76,13 +76,9 @@ def _paired(first: dict[str, Any], second: dict[str, Any], *, changed: bool) -> 
 
 def _models(run: Run) -> dict[str, Any]:
     """What a model's numbers depend on, by label."""
-    known = run.manifest["models"]
+    known = run.manifest.models
     return {
-        label: [
-            sorted(file["sha256"] for file in known[label]["files"]),
-            known[label]["dtype"],
-            str(known[label]["device"]).split(":")[0],
-        ]
+        label: [sorted(file.sha256 for file in known[label].files), known[label].dtype, known[label].device_type]
         for label in run.models
     }
 
@@ -117,5 +113,5 @@ def _conditions(run: Run) -> dict[str, Any]:
 
 
 def _measured(run: Run) -> Any:
-    """What is compared of: entropy and patterns are not."""
+    """What comparisons depend on: not on measures besides what every key receives."""
     return run.study.measure.model_dump(mode="json", include={"queries", "layers", "heads"})

@@ -79,7 +79,7 @@ class Call:
 
 @dataclass(frozen=True)
 class MatrixCall:
-    """A layer of a model that shows its attention weights (B, H, Sq, Sk) but not the queries and keys they come from."""
+    """A layer of a model that shows its attention weights (B, H, Sq, Sk) but not its queries and keys."""
 
     weights: Tensor
     mask: Tensor

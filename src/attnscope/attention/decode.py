@@ -50,7 +50,7 @@ def prove_decode(
         distance = float((received - row).abs().max())
         if not distance <= limit:
             raise AttnscopeError(
-                f"{name} can't be recorded while it decodes: its attention and eager attention differ by {distance:.1e}",
+                f"{name} can't be recorded while it decodes: it differs from eager attention by {distance:.1e}",
                 where=f"layer {layer}",
                 allowed=f"at most {limit:.1e}",
                 todo="measure whole prompts with a Lens instead",

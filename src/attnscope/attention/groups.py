@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from attnscope.errors import AttnscopeError, near
+from attnscope.errors import AttnscopeError, Parameter, near
 
 NAMED = ("last", "all")
 
@@ -27,7 +27,7 @@ def row_weights(queries: Sequence[str], real: Tensor, own: Sequence[Mapping[str,
     if not queries or len(set(queries)) < len(queries):
         raise AttnscopeError(
             "query groups are missing or named twice",
-            where="queries",
+            where=Parameter("queries"),
             allowed=f"each group once: {', '.join(NAMED)} or names of your own",
             todo="name at least one",
         )
@@ -35,7 +35,7 @@ def row_weights(queries: Sequence[str], real: Tensor, own: Sequence[Mapping[str,
     if unused:
         raise AttnscopeError(
             f"rows are given for a group '{unused[0]}' that is not among the queries",
-            where="rows",
+            where=Parameter("rows"),
             allowed=f"groups named in queries: {', '.join(queries)}",
             todo="name it in queries too",
         )
@@ -57,7 +57,7 @@ def _own_rows(name: str, own: Mapping[str, Rows], places: Tensor) -> Tensor:
     if name not in own or set(own) & set(NAMED):
         raise AttnscopeError(
             f"unknown query group '{name}'" if name not in own else "a group of your own has a name that is taken",
-            where="queries",
+            where=Parameter("queries"),
             allowed=near(name, [*NAMED, *own]),
             todo="use one of these, or give the group's positions with rows= under a name of its own",
         )

@@ -53,8 +53,7 @@ class _Doors:
             table = AttentionInterface._global_mapping
             if self.before is None:
                 self.before = table[NAME]
-                # a compiled model leaves its graph for each call; importing the compiler takes seconds, so not without need
-                table[NAME] = torch.compiler.disable(_attention) if "torch._dynamo" in sys.modules else _attention
+                table[NAME] = _uncompiled(_attention)
             for module in modules:
                 self.listeners[id(module)] = [*self.listeners.get(id(module), []), listener]
 
@@ -77,6 +76,15 @@ class _Doors:
 
 
 _doors = _Doors()
+
+
+def _uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A compiled model leaves its graph for the function. Importing the compiler takes seconds: not without need."""
+    if "torch._dynamo" not in sys.modules:
+        return function
+    disable: Callable[..., Any] = torch.compiler.disable
+    wrapped: Callable[..., Any] = disable(function)
+    return wrapped
 
 
 def _attention(

@@ -23,11 +23,11 @@ from attnscope.attention.proof import Path, Probe, Proof, padded, paths_of, prov
 from attnscope.attention.recorder import Wanted
 from attnscope.attention.rotary import length_matters
 from attnscope.attention.seam import Edits, NoEdits
-from attnscope.errors import AttnscopeError, NoRoomError
+from attnscope.errors import AttnscopeError, NoRoomError, Parameter
 from attnscope.measures import Measure
 from attnscope.measures.received import RECEIVED
 from attnscope.models.memory import free_memory
-from attnscope.records import SEEN, VIEW
+from attnscope.records import DEFINED, UNIFORM, VIEW
 
 SHORT = 64  # tokens of a probe, unless a window is to bind
 BEYOND = 64  # tokens of a probe beyond the window
@@ -151,9 +151,15 @@ class Meter:
                 f"layer {layer} of {self.name} was read along a path that could not be compared with eager attention",
                 where=f"{backend} backend, {kind}, {max(lengths)} tokens",
                 allowed=f"paths that occur in a probe of {proof.tokens} tokens",
-                todo="use shorter prompts or more memory, or pass allow_unproven=True to get unproven numbers",
+                todo=("use shorter prompts, or pass ", Parameter("allow_unproven", True), " to get unproven numbers"),
             )
         return sorted(f"layer {layer}: {backend}, {kind}" for layer, backend, kind in missing)
+
+    @property
+    def heads(self) -> dict[int, int]:
+        """How many heads each readable layer has."""
+        known = next((proof.heads for proof in self._proofs.values() if set(self.readable) <= set(proof.heads)), None)
+        return self.proof(Request(["all"], self.readable)).heads if known is None else known
 
     @property
     def causal(self) -> bool:
@@ -259,7 +265,7 @@ def _arrays(name: str, forward: Forward, request: Request, prompt: int, length: 
     if len(counts) > 1:
         raise AttnscopeError(
             f"{name}'s layers have {' and '.join(map(str, counts))} heads",
-            where="layers=",
+            where=Parameter("layers"),
             allowed="layers with the same number of heads",
             todo="measure them one by one",
         )
@@ -283,8 +289,18 @@ def _arrays(name: str, forward: Forward, request: Request, prompt: int, length: 
         parts = [view[key] for view in firsts]
         most = max(len(part) for part in parts)  # some masks differ by head, others don't
         arrays[key] = np.stack([np.broadcast_to(part, (most, *part.shape[1:])) for part in parts])
-    arrays[SEEN] = arrays.pop(SEEN)
+    for measure in request.measures:
+        if measure.pairs is not None:
+            _over_defined(arrays, measure.name)
     return arrays
+
+
+def _over_defined(arrays: dict[str, NDArray[Any]], name: str) -> None:
+    """The mean over the queries that have a value, of sums over all queries; 0 where none has one."""
+    defined = arrays[f"{name}{DEFINED}"]  # (views, heads or 1, groups)
+    share = np.where(defined > 0, defined, 1)
+    arrays[name] = arrays[name] / share[arrays[VIEW]]
+    arrays[f"{name}{UNIFORM}"] = arrays[f"{name}{UNIFORM}"] / share
 
 
 def _of_prompt(values: Tensor, prompt: int, length: int, per_key: bool) -> NDArray[np.float32]:

@@ -34,7 +34,7 @@ def can_widen(model: PreTrainedModel, dtype: torch.dtype) -> str | None:
 
 @contextmanager
 def widened(model: PreTrainedModel, dtype: torch.dtype) -> Iterator[None]:
-    """Inside, the model's floating-point weights and buffers are in another format; after, they are the very same ones."""
+    """Inside, the model's weights and buffers are in another format; after, they are the very same ones."""
     wide: dict[int, Tensor] = {}
 
     def convert(tensor: Tensor | None) -> Tensor | None:
@@ -46,11 +46,8 @@ def widened(model: PreTrainedModel, dtype: torch.dtype) -> Iterator[None]:
             wide[id(tensor)] = nn.Parameter(value, requires_grad=False) if isinstance(tensor, nn.Parameter) else value
         return wide[id(tensor)]
 
-    before: list[tuple[dict[str, Any], Mapping[str, Any]]] = []
-    with torch.inference_mode(False):
-        for module in model.modules():
-            for store in (module._parameters, module._buffers):
-                before.append((store, dict(store)))
+    stores: list[Any] = [store for module in model.modules() for store in (module._parameters, module._buffers)]
+    before: list[tuple[Any, Mapping[str, Any]]] = [(store, dict(store)) for store in stores]
     try:
         for store, values in before:
             store.update({name: convert(value) for name, value in values.items()})

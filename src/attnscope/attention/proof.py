@@ -374,9 +374,9 @@ def _wrong(
             allowed="finite weights and activations",
             todo="check the model's weights, or try another dtype",
         )
-    what = "attention" if measure is RECEIVED else f"measure '{measure.name}'"
+    what = "its attention" if measure is RECEIVED else f"measure '{measure.name}'"
     return AttnscopeError(
-        f"{name} can't be read exactly: its {what} and {type(model).__name__}'s eager attention differ by {distance:.1e}",
+        f"{name} can't be read exactly: {what} and {type(model).__name__}'s eager attention differ by {distance:.1e}",
         where=f"layer {layer}, head {head}",
         allowed=f"at most {limit:.1e}",
         todo="choose another model" if measure is RECEIVED else "fix the measure, or leave it out",

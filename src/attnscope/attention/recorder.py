@@ -21,7 +21,7 @@ from attnscope.attention.call import AnyCall, Call
 from attnscope.attention.seam import Edits, NoEdits
 from attnscope.attention.uniform import view_numbers
 from attnscope.attention.view import View, Views, look
-from attnscope.errors import AttnscopeError
+from attnscope.errors import AttnscopeError, Parameter
 from attnscope.measures import Measure
 from attnscope.measures.received import RECEIVED
 
@@ -142,7 +142,7 @@ class Recorder:
         if ids is None:
             raise AttnscopeError(
                 f"measure '{paired[0].name}' needs the token ids, and the model was given none",
-                where="measures",
+                where=Parameter("measures"),
                 allowed="a forward with input_ids",
                 todo="leave the measure out, or give the model token ids",
             )

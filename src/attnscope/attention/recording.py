@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from attnscope.attention.call import AnyCall, Call, MatrixCall
+from attnscope.attention.call import AnyCall, MatrixCall
 from attnscope.attention.decode import prove_decode
 from attnscope.attention.eager import opened_eagerly
 from attnscope.attention.groups import NAMED, row_weights
 from attnscope.attention.interface import is_own, opened
 from attnscope.attention.proof import Path, Probe, Proof, prove
 from attnscope.attention.recorder import Own, Recorder, Wanted
-from attnscope.errors import AttnscopeError, near
+from attnscope.errors import AttnscopeError, Parameter, near
 from attnscope.measures import KEY, Measure
 from attnscope.records import RECEIVED, Labelled
 
@@ -34,7 +34,7 @@ PROBE_TOKENS = 48
 
 @dataclass(frozen=True)
 class Step:
-    """One forward. Each measure: (prompt, layer, head, queries[, key]); keys are counted from the first, pads included."""
+    """One forward. Each measure: (prompt, layer, head, queries[, key]); keys are counted from 0, pads included."""
 
     number: int
     queries: int
@@ -214,7 +214,7 @@ def recording(
     if unknown or not queries:
         raise AttnscopeError(
             f"unknown query group '{unknown[0]}'" if unknown else "no query group is named",
-            where="queries=",
+            where=Parameter("queries"),
             allowed=", ".join(NAMED),
             todo="name one or both",
         )
@@ -266,8 +266,8 @@ def _placed(values: NDArray[Any], offset: int, tokens: int) -> NDArray[Any]:
 def _detached(call: AnyCall) -> AnyCall:
     if isinstance(call, MatrixCall) or not call.own_output:
         return call
-    values = {key: value.detach() if isinstance(value, Tensor) else value for key, value in vars(call).items()}
-    return Call(**values)
+    detached: dict[str, Any] = {key: each.detach() for key, each in vars(call).items() if isinstance(each, Tensor)}
+    return replace(call, **detached)
 
 
 def _caches(cache: Any, queries: int, layers: frozenset[int]) -> dict[int, tuple[int, int]]:

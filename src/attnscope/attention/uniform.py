@@ -87,7 +87,7 @@ def _uniform_weights(plan: Plan, like: Tensor) -> list[tuple[int, int, int, int,
 
 
 def _uniform_pairs(plan: Plan, pairs: PairSet, share: Tensor) -> tuple[Tensor, Tensor]:
-    """(heads or 1, m) each: what uniform attention would put on the pairs' keys, and the share of queries that have one."""
+    """(heads or 1, m) each: what uniform attention puts on the pairs' keys, and the share of queries that have one."""
     pairs = pairs.to(share.device)
     value = share.new_zeros(len(plan.visible), len(share))
     having = torch.zeros_like(value)

@@ -37,10 +37,7 @@ def check(
     )
     card = lens.check(tokens=tokens)
     if as_json:
-        parts = {"short": card.short, "long": card.long}
-        facts = {
-            name: {key: fact for key, fact in vars(part).items() if key != "eager"} for name, part in parts.items()
-        }
+        facts = {"short": card.short.as_data(), "few_rows": card.few.as_data(), "long": card.long.as_data()}
         evidence = {
             "model": lens.name,
             "architecture": lens.loaded.architecture,

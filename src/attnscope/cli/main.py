@@ -32,6 +32,7 @@ app.command("report")(run.report)
 app.command("compare")(compare.compare)
 app.command("figure")(figure.figure)
 app.command("serve")(serve.serve)
+app.command("export")(run.export)
 app.command("new")(run.new)
 app.command("schema")(schema.schema)
 

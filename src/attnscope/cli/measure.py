@@ -28,11 +28,14 @@ def measure(
         typer.Option("--class", help="A token class: 'hash=#', 'digits=re:[0-9]', 'special=special:'. Repeatable."),
     ] = None,
     chat: Annotated[bool, typer.Option("--chat", help="Apply the model's chat template.")] = False,
-    entropy: Annotated[bool, typer.Option("--entropy", help="Also measure each head's entropy, in nats.")] = False,
+    measures: Annotated[str, typer.Option(help="What else to measure, by name: entropy,distance.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print a single JSON object.")] = False,
     picture: Annotated[Path | None, typer.Option(help="Save a figure as a .png, .svg, .pdf or .html file.")] = None,
     beyond_context: Annotated[
         bool, typer.Option("--beyond-context", help="Measure a prompt longer than the model's context.")
+    ] = False,
+    allow_unproven: Annotated[
+        bool, typer.Option("--allow-unproven", help="Show numbers that can't be compared with eager attention.")
     ] = False,
     adapter: options.Adapter = None,
     revision: options.Revision = None,
@@ -64,25 +67,32 @@ def measure(
         trust_remote_code=trust_remote_code,
         allow_pickle=allow_pickle,
     )
-    reading = lens.measure(
-        prompt, groups, chosen_layers, chosen_heads, chat=chat, entropy=entropy, beyond_context=beyond_context
+    record = lens.measure(
+        prompt,
+        groups,
+        chosen_layers,
+        chosen_heads,
+        chat=chat,
+        measures=[name.strip() for name in measures.split(",") if name.strip()],
+        beyond_context=beyond_context,
+        allow_unproven=allow_unproven,
     )
-    for name in reading.unmatched(rules):
-        print(f"attnscope: warning: class '{name}' matches 0 of {len(reading.tokens)} tokens", file=sys.stderr)  # noqa: T201
-    warning = reading.evidence["input"]["warning"]
+    for name in record.unmatched(rules):
+        print(f"attnscope: warning: class '{name}' matches 0 of {len(record.tokens)} tokens", file=sys.stderr)  # noqa: T201
+    warning = record.evidence["input"]["warning"]
     if warning:
         print(f"attnscope: warning: {lens.name} may expect another prompt: {warning}", file=sys.stderr)  # noqa: T201
     if picture is not None:
         from attnscope.figures.prompt import mass_by_layer, received_along_prompt
         from attnscope.figures.save import save
 
-        save(mass_by_layer(reading, rules) if rules else received_along_prompt(reading), picture)
+        save(mass_by_layer(record, rules) if rules else received_along_prompt(record), picture)
     if as_json:
-        print(json.dumps(reading.as_json(rules), ensure_ascii=False))  # noqa: T201
+        print(json.dumps(record.as_json(rules), ensure_ascii=False))  # noqa: T201
         return
-    from attnscope.cli.terminal import show_reading
+    from attnscope.cli.terminal import show_record
 
-    show_reading(reading, rules)
+    show_record(record, rules)
     if picture is not None:
         print(f"picture: {picture}")  # noqa: T201
 

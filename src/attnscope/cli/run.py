@@ -37,6 +37,7 @@ def run(
     forget: Annotated[
         bool, typer.Option("--forget", help="Remove what was measured for other versions of the study.")
     ] = False,
+    engine: Annotated[str, typer.Option(help="Where batches are measured: local, or an installed engine.")] = "local",
     trust_remote_code: options.TrustRemoteCode = False,
     allow_pickle: options.AllowPickle = False,
 ) -> None:
@@ -55,6 +56,7 @@ def run(
         command=command,
         trust_remote_code=trust_remote_code,
         allow_pickle=allow_pickle,
+        engine=engine,
     )
     folder = default_folder(study) if out is None else out
     if dry_run:
@@ -84,6 +86,8 @@ def _perform(request: RunRequest, folder: Path, command: str) -> None:
 
 
 def _summarise(outcome: Outcome, reported: Reported) -> None:
+    for line in outcome.repaired:
+        print(f"repaired: {line}")  # noqa: T201
     speed = (
         f", {outcome.tokens / outcome.seconds:,.0f} tokens per second" if outcome.measured and outcome.seconds else ""
     )
@@ -118,6 +122,19 @@ def report(run: Annotated[Path, typer.Argument(help="A run's folder.")]) -> None
     reported = report_run(run)
     _print_warnings(reported)
     print(f"{len(reported.figures)} figures; report: {reported.page}")  # noqa: T201
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="A run's folder.")],
+    table: Annotated[str, typer.Option(help="received (one row per head and query group) or views.")] = "received",
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The file to write; RUN/exports/TABLE.parquet by default.")
+    ] = None,
+) -> None:
+    """Write a run's large arrays as a Parquet table, to read them without attnscope."""
+    from attnscope.analysis.run import Run
+
+    print(f"wrote {Run(run).export(table, out)}")  # noqa: T201
 
 
 def new(file: Annotated[Path, typer.Argument(help="The study file to write.")]) -> None:

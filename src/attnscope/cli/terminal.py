@@ -12,11 +12,12 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from attnscope.attention.reading import Reading
+from attnscope.records import HEAD_AXES, Record
 from attnscope.text.tokens import shown_texts
 
 if TYPE_CHECKING:
     from attnscope.attention.card import Card
+    from attnscope.attention.proof import Proof
     from attnscope.lens import Lens
 
 BAR = 24
@@ -24,29 +25,31 @@ TOP_KEYS = 12
 MOST_SHADED = 400  # tokens; longer prompts are cut in the middle
 
 
-def show_reading(reading: Reading, classes: Mapping[str, str]) -> None:
+def show_record(record: Record, classes: Mapping[str, str]) -> None:
     """For each query group: mass by class and layer, the keys that receive most, and the text shaded by attention."""
     console = Console()
-    evidence = reading.evidence
+    evidence = record.evidence
     difference = evidence["check"]["difference"]
     console.print(
-        f"{escape(evidence['model'])}: {len(reading.tokens)} tokens, {len(reading.layers)} layers x "
-        f"{len(reading.heads)} heads, measured through {evidence['check']['way']}, "
+        f"{escape(evidence['model'])}: {len(record.tokens)} tokens, {len(record.layers)} layers x "
+        f"{len(record.heads)} heads, measured through {evidence['check']['way']}, "
         f"within {difference:.0e} of eager attention",
         highlight=False,
     )
-    table = reading.mass(classes) if classes else None
-    for group, name in enumerate(reading.queries):
+    table = record.mass(classes) if classes else None
+    for group, name in enumerate(record.queries):
         console.print()
         if table is not None:
             console.print(_mass_table(table.filter(pl.col("queries") == name), [*classes, "other"], name))
-        received = reading.received[:, :, group].mean((0, 1))
-        console.print(_top_table(reading, received, name))
-        if reading.entropy is not None:
-            mean = reading.entropy[:, :, group].mean(1)
-            console.print(f"entropy, mean over heads, layer by layer: {', '.join(f'{value:.2f}' for value in mean)}")
+        received = record.received[:, :, group].mean((0, 1))
+        console.print(_top_table(record, received, name))
+        for measure in record.measures:
+            if record[measure].values.ndim == len(HEAD_AXES):
+                mean = record[measure][:, :, group].mean(1)
+                words = ", ".join(f"{value:.3g}" for value in mean)
+                console.print(f"{measure}, mean over heads, layer by layer: {words}", highlight=False)
         if console.color_system is not None:
-            console.print(_shaded(reading, received))
+            console.print(_shaded(record, received))
 
 
 def _mass_table(mass: pl.DataFrame, names: Sequence[str], queries: str) -> Table:
@@ -69,7 +72,7 @@ def _times(mass: float, expected: float) -> str:
     return f"{mass:.4f} {f'x{mass / expected:.2f}' if expected > 0 else '':>6}"
 
 
-def _top_table(reading: Reading, received: np.ndarray[Any, Any], queries: str) -> Table:
+def _top_table(record: Record, received: np.ndarray[Any, Any], queries: str) -> Table:
     table = Table(
         title=f"keys that receive most, queries: {queries} (mean over layers and heads)", title_justify="left"
     )
@@ -78,15 +81,15 @@ def _top_table(reading: Reading, received: np.ndarray[Any, Any], queries: str) -
     for position in np.argsort(-received, kind="stable")[:TOP_KEYS]:
         share = float(received[position])
         bar = "█" * round(BAR * share / max(float(received.max()), 1e-12))
-        table.add_row(str(position), Text(repr(reading.tokens[position].text)), f"{share:.4f}", bar)
+        table.add_row(str(position), Text(repr(record.tokens[position].text)), f"{share:.4f}", bar)
     return table
 
 
-def _shaded(reading: Reading, received: np.ndarray[Any, Any]) -> Text:
+def _shaded(record: Record, received: np.ndarray[Any, Any]) -> Text:
     """The prompt, each token redder the more it receives; the second highest sets the scale."""
     scale = np.sort(received)[-2] if len(received) > 1 else received[0]
     text = Text()
-    tokens = list(reading.tokens)
+    tokens = list(record.tokens)
     shown = shown_texts((token.text, token.start, token.end) for token in tokens)
     if len(tokens) > MOST_SHADED:
         tokens = [*tokens[: MOST_SHADED // 2], *tokens[-MOST_SHADED // 2 :]]
@@ -119,10 +122,16 @@ def show_card(lens: Lens, card: Card) -> None:
     table.add_row("largest error of a row sum", *(f"{part.row_sum_error:.1e}" for part in pair))
     table.add_row("largest share taken by a sink", *(f"{part.sink_share:.3f}" for part in pair))
     table.add_row("causal", *("yes" if part.causal else "no" for part in pair))
-    table.add_row("attention calls per layer", *(_counts(part.calls.values()) for part in pair))
-    for kind in dict.fromkeys(card.long.masks.values()):
-        layers = [str(layer) for layer, each in sorted(card.long.masks.items()) if each == kind]
-        table.add_row(f"mask: {kind}", "", f"layers {layers[0]}-{layers[-1]}" if len(layers) > 2 else ", ".join(layers))
+    table.add_row("eager's own rounding", *(_rounding(part) for part in pair))
+    table.add_row("largest difference allowed", *(f"{part.limit:.1e}" for part in pair))
+    table.add_row("the same for few rows (last)", f"{card.few.difference:.1e}", "")
+    for kind in sorted({(backend, kind) for _, backend, kind in card.long.paths}):
+        layers = [str(layer) for layer, *each in sorted(card.long.paths) if tuple(each) == kind]
+        table.add_row(
+            f"{kind[0]} backend, {kind[1]}",
+            "",
+            f"layers {layers[0]}-{layers[-1]}" if len(layers) > 2 else ", ".join(layers),
+        )
     check = lens.input_check
     for words, loss in ((f"with {check.bos}", check.with_bos), ("without BOS", check.without_bos)):
         if loss is not None:
@@ -140,8 +149,8 @@ def show_card(lens: Lens, card: Card) -> None:
         console.print(f"warning for plain prompts: {check.warning(plain)}", highlight=False, markup=False)
 
 
-def _counts(calls: Any) -> str:
-    return ", ".join(str(count) for count in sorted(set(calls)))
+def _rounding(proof: Proof) -> str:
+    return "not known" if proof.rounding is None else f"{proof.rounding:.1e}"
 
 
 def show_models(rows: Sequence[Mapping[str, Any]], verified: Mapping[str, Sequence[str]]) -> None:
@@ -164,4 +173,4 @@ def show_models(rows: Sequence[Mapping[str, Any]], verified: Mapping[str, Sequen
     console.print("Any other model: org/name on the Hub, a folder or a .gguf file; add a PEFT adapter with --adapter.")
     for way, names in verified.items():
         console.print(f"\nverified through {way}: {', '.join(names)}", highlight=False)
-    console.print("\nEvery model is compared with eager attention before its first reading, and refused if it differs.")
+    console.print("\nEvery model is compared with eager attention before its first record, and refused if it differs.")

@@ -44,6 +44,7 @@ def head_chooser(run: Run) -> dict[str, Any] | None:
 def _mass(run: Run) -> alt.Chart | None:
     masses = (
         run.table("mass")
+        .filter(pl.col("measure") == "received")
         .select("model", "condition", "prompt", "queries", "layer", "head", "token_class", "mass")
         .collect()
     )

@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from attnscope.analysis.run import Run
 from attnscope.errors import near
-from attnscope.measures.names import MEASURES
+from attnscope.measures.names import map_measures
 from attnscope.study.consistency import Problem, name_problems, unmeasured
 from attnscope.study.schema import Asked, FigureSpec, Heads, Layers, Spec, Study
 from attnscope.text.classes import OTHER
@@ -115,12 +115,12 @@ class MeasureOptions(Options):
     def problems(self, study: Study, prompts: int | None = None) -> Iterator[Problem]:
         yield from super().problems(study, prompts)
         hidden = unmeasured(study, self.queries)
-        known = [name for name in (*study.classes, OTHER, *MEASURES) if name not in hidden]
+        known = [name for name in (*study.classes, OTHER, *map_measures()) if name not in hidden]
         for measure in self.measures:
             if measure not in known:
                 reason = f" ({hidden[measure]})" if measure in hidden else ""
                 yield Problem(("measure",), f"there is no measure '{measure}'{reason}", near(measure, known))
-            elif len(self.measures) > 1 and measure in MEASURES:
+            elif len(self.measures) > 1 and measure in map_measures():
                 yield Problem(("measure",), f"{measure} can't be added to others", "only classes can be summed")
 
 

@@ -1,4 +1,4 @@
-"""Pictures of one reading: class mass layer by layer, and attention along the prompt."""
+"""Pictures of one record: class mass layer by layer, and attention along the prompt."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Mapping
 import altair as alt
 import polars as pl
 
-from attnscope.attention.reading import Reading
+from attnscope.records import Record
 from attnscope.text.classes import OTHER
 
 PALETTE = ("#d62728", "#1f77b4", "#8c8c8c", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#bcbd22")
 WIDTH = 720
 
 
-def mass_by_layer(reading: Reading, classes: Mapping[str, str]) -> alt.VConcatChart:
+def mass_by_layer(record: Record, classes: Mapping[str, str]) -> alt.VConcatChart:
     """Stacked bars, one per layer, one panel per query group; a tick where uniform attention would put the total."""
     names = list(classes)
     table = (
-        reading.mass(classes)
+        record.mass(classes)
         .filter(pl.col("token_class") != OTHER)
         .group_by("queries", "layer", "token_class", maintain_order=True)
         .agg(pl.col("mass", "expected").mean())
@@ -26,7 +26,7 @@ def mass_by_layer(reading: Reading, classes: Mapping[str, str]) -> alt.VConcatCh
     )
     colours = alt.Scale(domain=names, range=[PALETTE[i % len(PALETTE)] for i in range(len(names))])
     panels = []
-    for queries in reading.queries:
+    for queries in record.queries:
         part = table.filter(pl.col("queries") == queries)
         layer = alt.X("layer:O", title="layer", axis=alt.Axis(labelAngle=0))
         bars = (
@@ -52,30 +52,30 @@ def mass_by_layer(reading: Reading, classes: Mapping[str, str]) -> alt.VConcatCh
         )
         title = alt.Title(
             f"Where attention lands, by kind of token: queries {queries}",
-            subtitle=f"{reading.evidence['model']}, {len(reading.tokens)} tokens, one prompt, mean over "
-            f"{len(reading.heads)} heads; black tick: uniform attention",
+            subtitle=f"{record.evidence['model']}, {len(record.tokens)} tokens, one prompt, mean over "
+            f"{len(record.heads)} heads; black tick: uniform attention",
             anchor="start",
         )
         panels.append(alt.layer(bars, uniform).properties(width=WIDTH, height=240, title=title))
     return alt.vconcat(*panels)
 
 
-def received_along_prompt(reading: Reading) -> alt.VConcatChart:
+def received_along_prompt(record: Record) -> alt.VConcatChart:
     """Attention received by each key, mean over layers and heads, one panel per query group."""
     panels = []
-    for group, queries in enumerate(reading.queries):
-        received = reading.received[:, :, group].mean((0, 1))
+    for group, queries in enumerate(record.queries):
+        received = record.received[:, :, group].mean((0, 1))
         table = pl.DataFrame(
             {
-                "position": [token.position for token in reading.tokens],
-                "token": [repr(token.text) for token in reading.tokens],
+                "position": [token.position for token in record.tokens],
+                "token": [repr(token.text) for token in record.tokens],
                 "received": received.astype(float),
             }
         )
         title = alt.Title(
             f"Attention received along the prompt: queries {queries}",
-            subtitle=f"{reading.evidence['model']}, {len(reading.tokens)} tokens, one prompt, mean over "
-            f"{len(reading.layers)} layers and {len(reading.heads)} heads",
+            subtitle=f"{record.evidence['model']}, {len(record.tokens)} tokens, one prompt, mean over "
+            f"{len(record.layers)} layers and {len(record.heads)} heads",
             anchor="start",
         )
         panels.append(

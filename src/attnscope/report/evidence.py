@@ -15,6 +15,7 @@ from attnscope.attention.input import InputCheck
 from attnscope.figures import sentences
 from attnscope.figures.prose import Document, bulleted
 from attnscope.figures.selection import LAYOUTS
+from attnscope.runs.manifest import Noise
 
 MOST_REASONS = 5
 
@@ -27,12 +28,12 @@ def evidence_card(run: Run) -> Document:
 
 
 def _of_model(run: Run, label: str) -> Iterator[str]:
-    known = run.manifest["models"][label]
-    proof, sample = known["evidence"], known.get("sample", {})
-    adapter = known["spec"].get("adapter")
+    known = run.manifest.models[label]
+    proof, sample = known.evidence, known.sample
+    adapter = known.spec.get("adapter")
     yield (
-        f"{known['architecture']} from {known['spec']['source']}{f' with adapter {adapter}' if adapter else ''}, in "
-        f"{known['dtype']} on {known['device']}, read through {proof['way']}."
+        f"{known.architecture} from {known.spec['source']}{f' with adapter {adapter}' if adapter else ''}, in "
+        f"{known.dtype} on {known.device}, read through {proof['way']}."
     )
     if proof.get("weights_made_from"):
         yield f"Its weights are those of {proof['weights_made_from']}."
@@ -43,20 +44,20 @@ def _of_model(run: Run, label: str) -> Iterator[str]:
         f"Against eager attention, on a text of {proof['tokens']} tokens made for the check, no share differs "
         f"by more than {proof['difference']:.1e}."
     )
-    if sample:
-        cells = sentences.counted(len(sample["cells"]), "prompt")
+    if sample is not None:
+        cells = sentences.counted(len(sample.cells), "prompt")
         yield (
-            f"Against eager attention, on {cells} of this run, as far as the first {sample['tokens']} tokens of each "
-            f"({sample['rows']} single rows and the mean of all): {sample['difference']:.1e}; rows add up to 1 within "
-            f"{sample['row_sum_error']:.1e}."
+            f"Against eager attention, on {cells} of this run, as far as the first {sample.tokens} tokens of each "
+            f"({sample.rows} single rows and the mean of all): {sample.difference:.1e}; rows add up to 1 within "
+            f"{sample.row_sum_error:.1e}."
         )
-        yield from _rounding(sample["noise"])
+        yield from _rounding(sample.noise)
     yield from _row_sums(run, label, float(proof["sink_share"]))
     for kind, layers in _masks(proof["masks"]).items():
         yield f"Mask: {kind}, {_range(layers)}."
-    for file in known["files"]:
-        if file["weights"]:
-            yield f"Weights: {file['path'].rsplit('/', 1)[-1]}, SHA-256 {file['sha256']}."
+    for file in known.files:
+        if file.weights:
+            yield f"Weights: {file.path.rsplit('/', 1)[-1]}, SHA-256 {file.sha256}."
 
 
 def _input(run: Run, label: str, proof: dict[str, Any]) -> Iterator[str]:
@@ -86,7 +87,7 @@ def _input(run: Run, label: str, proof: dict[str, Any]) -> Iterator[str]:
 
 def input_warnings(run: Run, label: str) -> list[str]:
     """What is wrong with how a model's prompts begin, and with how many of them."""
-    data = run.manifest["models"][label]["evidence"].get("input")
+    data = run.manifest.models[label].evidence.get("input")
     if data is None:
         return []
     check, first = InputCheck(**data), beginnings(run, label)
@@ -103,15 +104,15 @@ def beginnings(run: Run, label: str) -> list[tuple[int, ...]]:
     return [tuple(each) for each in ids.to_list()]
 
 
-def _rounding(noise: dict[str, Any]) -> Iterator[str]:
-    if "moved" not in noise:
-        yield f"How far rounding in {noise['dtype']} moves attention was not measured: {noise['reason']}."
+def _rounding(noise: Noise) -> Iterator[str]:
+    if not noise.moved:
+        yield f"How far rounding in {noise.dtype} moves attention was not measured: {noise.reason}."
         return
-    for group, moved in noise["moved"].items():
+    for group, moved in noise.moved.items():
         heads = np.asarray(moved)
         yield (
-            f"Rounding: the same prompts in {noise['reference']} instead of {noise['dtype']} move {heads.max():.1e} of "
-            f"the worst head's attention on average ({noise['most'][group]:.1e} in its worst prompt) and "
+            f"Rounding: the same prompts in {noise.reference} instead of {noise.dtype} move {heads.max():.1e} of "
+            f"the worst head's attention on average ({noise.most[group]:.1e} in its worst prompt) and "
             f"{np.median(heads):.1e} in the median head (queries: {group}). In these, no class's mass is off by more."
         )
 
@@ -120,7 +121,7 @@ def _row_sums(run: Run, label: str, sink_share: float) -> Iterator[str]:
     keys = ["condition", "prompt", "queries", "layer", "head"]
     sums = (
         run.table("mass")
-        .filter(pl.col("model") == label)
+        .filter((pl.col("model") == label) & (pl.col("measure") == "received"))
         .group_by(keys)
         .agg(pl.col("mass").sum())
         .select(least=pl.col("mass").min(), most=pl.col("mass").max())
@@ -157,10 +158,10 @@ def _of_prompts(run: Run) -> Iterator[str]:
     whole = held.group_by("prompt").len().filter(pl.col("len") == arms)
     every = held["prompt"].n_unique()
     yield f"{len(whole)} of {sentences.counted(every, 'prompt')} were measured under every model and condition."
-    dropped = run.manifest["dropped"]
+    dropped = run.manifest.dropped
     if not dropped:
         yield "No prompt was dropped."
-    reasons = Counter((each["model"], each["condition"], _kind(each["reason"])) for each in dropped).most_common()
+    reasons = Counter((each.model, each.condition, _kind(each.reason)) for each in dropped).most_common()
     for (model, condition, reason), count in reasons[:MOST_REASONS]:
         yield f"Dropped, {model}, {condition}, {sentences.counted(count, 'prompt')}: {reason}."
     if len(reasons) > MOST_REASONS:
@@ -181,7 +182,7 @@ def _kind(reason: str) -> str:
 
 def _made_with(run: Run) -> Iterator[str]:
     manifest = run.manifest
-    versions = [f"{name} {number}" for name, number in manifest["versions"].items()]
-    yield f"{sentences.listed(versions)}; Python {manifest['machine']['python']}; {manifest['machine']['system']}."
+    versions = [f"{name} {number}" for name, number in manifest.versions.items()]
+    yield f"{sentences.listed(versions)}; Python {manifest.machine.python}; {manifest.machine.system}."
     yield f"Seed {run.study.seed}; the random numbers of the statistics come from it too."
-    yield f"The run's key, a hash of study, prompts and versions: {manifest['key']}."
+    yield f"The run's key, a hash of study, prompts and versions: {manifest.key}."

@@ -27,7 +27,7 @@ MOST_ROWS = 400  # of a table shown; the csv beside the figure has them all
 
 def mark_of(run: Run) -> str:
     """Which state of a run a page was made from."""
-    return f'<meta name="attnscope-run" content="{escape(run.manifest["key"])}">'
+    return f'<meta name="attnscope-run" content="{escape(run.manifest.key)}">'
 
 
 def write_page(
@@ -56,7 +56,7 @@ def write_page(
         comparisons=[_comparison(run, each) for each in compared],
         kinds=_kinds(run),
         evidence=html(evidence),
-        dropped=run.manifest["dropped"],
+        dropped=run.manifest.dropped,
         manifest=run.manifest,
         study=(run.path / "study.yaml").read_text(encoding="utf-8"),
         command=command,

@@ -74,7 +74,7 @@ def _report(run: Run) -> Reported:
     compared = run.compare()
     if compared:
         write_comparisons(compared, run.path / "comparisons")
-    again = run.manifest.get("command") or f"attnscope run {run.path / 'study.yaml'} --out {run.path}"
+    again = run.manifest.command or f"attnscope run {run.path / 'study.yaml'} --out {run.path}"
     page = write_page(run, figures, undrawn, compared, evidence, again)
     warnings = [warning for model in run.models for warning in input_warnings(run, model)]
     return Reported(page, figures, undrawn, empty_classes(run), warnings)

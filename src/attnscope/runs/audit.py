@@ -9,8 +9,9 @@ import numpy as np
 
 from attnscope.models.load import Description
 from attnscope.models.weights import folder_weights
-from attnscope.runs.cells import Cell, CellMaker, Dropped
+from attnscope.runs.cells import Cell, CellMaker
 from attnscope.runs.compatibility import chosen_layers, fitting_models
+from attnscope.runs.manifest import Dropped
 from attnscope.runs.request import RunRequest
 from attnscope.study.schema import ModelSpec
 from attnscope.text.classes import OTHER, membership
@@ -81,10 +82,10 @@ def estimated_seconds(audit: Audit, speed: float) -> float | None:
 
 
 def estimated_bytes(request: RunRequest, audit: Audit) -> int:
-    """What the cells and the tables will take on disk, before compression."""
+    """What the shards and the tables will take on disk, before compression."""
     measure, facts = request.study.measure, audit.found.facts
     layers = len(chosen_layers(measure.layers, facts))
     heads = facts.heads if measure.heads == "all" else len(measure.heads)
     rows = layers * heads * len(measure.queries)
     keys = sum(len(cell.tokens) for cell in audit.cells)
-    return 2 * 4 * rows * keys + 16 * rows * (len(request.study.classes) + 1) * len(audit.cells)
+    return 4 * rows * keys + 16 * rows * (len(request.study.classes) + 1) * len(audit.cells)

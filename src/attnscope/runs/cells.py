@@ -11,6 +11,7 @@ from random import Random
 from attnscope.edits.prompt import EditContext, Lines
 from attnscope.errors import AttnscopeError
 from attnscope.models.tokenization import Tokenization
+from attnscope.runs.manifest import Dropped
 from attnscope.study.prompts import Prompt, PromptList
 from attnscope.study.schema import ConditionSpec, ModelSpec, Study
 from attnscope.text.alignment import Alignment, align
@@ -45,16 +46,6 @@ class Cell:
         return sum(segment == INSERTED for segment in self.segments)
 
 
-@dataclass(frozen=True)
-class Dropped:
-    """A cell that can't be measured, and why."""
-
-    model: str
-    condition: str
-    prompt: int
-    reason: str
-
-
 class CellMaker:
     """Makes the cells of one model."""
 
@@ -75,7 +66,8 @@ class CellMaker:
                 try:
                     cells.append(self.cell(condition, prompt))
                 except AttnscopeError as error:
-                    dropped.append(Dropped(self.part.label, condition.name, prompt.number, str(error)))
+                    where = {"model": self.part.label, "condition": condition.name, "prompt": prompt.number}
+                    dropped.append(Dropped(**where, reason=str(error)))
         return cells, dropped
 
     def cell(self, condition: ConditionSpec, prompt: Prompt) -> Cell:

@@ -1,4 +1,4 @@
-"""An request: a study with its prompts, and how it is to be performed. Made before any model library is loaded."""
+"""A request: a study with its prompts, and how it is to be performed. Made before any model library is loaded."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import json
 from dataclasses import dataclass
 from importlib.metadata import version
 
+from attnscope.runs.manifest import VERSION
 from attnscope.study.prompts import PromptList
 from attnscope.study.schema import Study
 
-FORMAT = 5  # of the tables; raised when they get other columns
+LOCAL = "local"
 
 
 @dataclass(frozen=True)
@@ -28,15 +29,17 @@ class RunRequest:
     """The command that gave it, for the report."""
     trust_remote_code: bool = False
     allow_pickle: bool = False
+    engine: str = LOCAL
+    """Where batches are measured, by the name of a registered engine."""
 
     @property
     def key(self) -> str:
-        """Changes with anything that the tables depend on but the models."""
+        """Changes with anything that the tables depend on except the models."""
         content = {
             "study": self.study.model_dump(mode="json"),
             "prompts": [[prompt.name, dict(prompt.fields)] for prompt in self.prompts.prompts],
             "versions": versions(),
-            "format": FORMAT,
+            "format": VERSION,
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 

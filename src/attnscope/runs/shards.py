@@ -1,61 +1,156 @@
-"""The files that measured cells are in, read only: which holds which cell, and any part of a cell without the rest."""
+"""Shards: the files that hold what was measured, one per batch. Here they are read; `store` writes them.
+
+A shard is a safetensors file named by the SHA-256 of its bytes. Its arrays are those of the batch's records, each under
+CELL/ARRAY; the metadata names the axes of every array and labels the places on them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from attnscope.errors import AttnscopeError
+from attnscope.records import DEFINED, HEAD_AXES, KEY_AXES, SEEN, UNIFORM, VIEW
+from attnscope.runs.integrity import State, damaged, is_in_state, is_intact, refuse_if_changed, state_of
+from attnscope.runs.manifest import ShardFacts
 
-CELLS = "cells"
+SHARDS = "shards"
+ENDING = ".safetensors"
+METADATA = "attnscope"
+REFUSED, ANSWER = "refused", "answer"
+_NAME = re.compile(r"[0-9a-f]{64}")
 
 
-def shards(folder: Path) -> Iterator[tuple[Path, Any | None]]:
-    """Every file of cells, opened; None in place of one that is cut short or spoilt."""
-    for path in sorted((folder / CELLS).glob("*.safetensors")):
+def shard_path(folder: Path, digest: str) -> Path:
+    return folder / SHARDS / f"{digest}{ENDING}"
+
+
+def is_named_as_shard(path: Path) -> bool:
+    return path.suffix == ENDING and _NAME.fullmatch(path.stem) is not None
+
+
+def axes_of(name: str, dimensions: int) -> list[str]:
+    """The names of an array's axes; measures whose uniform value is kept by view have `view` in place of `layer`."""
+    if name == REFUSED:
+        return ["byte"]
+    if name == ANSWER:
+        return ["token"]
+    if name == VIEW:
+        return ["layer"]
+    axes = list(KEY_AXES if dimensions == len(KEY_AXES) else HEAD_AXES)
+    by_view = name == SEEN or name.endswith((UNIFORM, DEFINED))
+    return ["view", *axes[1:]] if by_view else axes
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What the places on the axes of a shard's arrays are."""
+
+    layers: Sequence[int] = ()
+    heads: Sequence[int] = ()
+    queries: Sequence[str] = ()
+
+    def as_json(self) -> dict[str, list[Any]]:
+        return {"layer": list(self.layers), "head": list(self.heads), "queries": list(self.queries)}
+
+
+class Shard:
+    """One file, open."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
         try:
-            with explained(path):
-                shard = safe_open(path, framework="numpy")
-        except SafetensorError:
-            yield path, None
-        else:
-            yield path, shard
+            file: Any = safe_open(path, framework="numpy")
+            self._file, self._names = file, list(file.keys())
+            content = json.loads(file.metadata()[METADATA])
+            labels = content["labels"]
+            self.labels = Labels(labels["layer"], labels["head"], labels["queries"])
+        except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+            raise AttnscopeError(
+                f"this is not a shard of a run ({type(error).__name__})",
+                where=str(path),
+                allowed="a shard that 'attnscope run' wrote",
+                todo="give the same 'attnscope run' again; it measures what is missing",
+            ) from error
+
+    @cached_property
+    def arrays_by_cell(self) -> dict[str, list[str]]:
+        """The names of each cell's arrays."""
+        cells: dict[str, list[str]] = {}
+        for name in self._names:
+            cell, _, array = name.partition("/")
+            cells.setdefault(cell, []).append(array)
+        return cells
+
+    def part(self, cell: str, array: str) -> Any:
+        """An array of a cell, read only where it is indexed."""
+        return self._file.get_slice(f"{cell}/{array}")
+
+    def array(self, cell: str, array: str) -> NDArray[Any]:
+        return np.asarray(self._file.get_tensor(f"{cell}/{array}"))
 
 
-def cells_of(shard: Any) -> Iterator[str]:
-    """The keys of the cells in a file."""
-    yield from dict.fromkeys(name.partition("/")[0] for name in shard.keys())  # noqa: SIM118
-
-
-@contextmanager
-def explained(path: Path) -> Iterator[None]:
-    """What the system says of a file it can't read, in four parts."""
-    try:
-        yield
-    except OSError as error:
-        raise AttnscopeError(
-            f"can't read what was measured: {error.strerror or error}",
-            where=str(path),
-            allowed="a file that can be read",
-            todo="see why, then give the same command again",
-        ) from error
+def intact_shards(folder: Path) -> Iterator[tuple[Path, bool]]:
+    """Every file named as a shard, and whether its bytes are those it is named by."""
+    for path in sorted((folder / SHARDS).glob(f"*{ENDING}")):
+        if is_named_as_shard(path):
+            yield path, is_intact(path, path.stem)
 
 
 class CellReader:
-    """Parts of cells, by key. Files stay open: a head of a thousand prompts is a thousand small reads."""
+    """Parts of cells, by key. Files stay open: a head of a thousand prompts is a thousand small reads.
 
-    def __init__(self, folder: Path) -> None:
-        self._shards: Mapping[str, Any] = {
-            key: shard for _, shard in shards(folder) if shard is not None for key in cells_of(shard)
-        }
+    verify: compare a shard's checksum before its first number is read, and again if the file changes.
+    """
 
-    def __contains__(self, key: str) -> bool:
-        return key in self._shards
+    def __init__(self, folder: Path, facts: Sequence[ShardFacts], verify: bool = True) -> None:
+        self.folder, self.facts, self.verify = folder, facts, verify
+        self._digests = {cell: shard.sha256 for shard in reversed(facts) for cell in shard.cells}
+        self._open: dict[str, tuple[Shard, str, State]] = {}
+        """By checksum: the shard, its path, and the state of the file that was verified."""
 
-    def part(self, key: str, name: str) -> Any:
+    def shard(self, cell: str) -> Shard:
+        """The shard that holds a cell; refused if it is missing or damaged."""
+        digest = self._digests.get(cell)
+        if digest is None:
+            raise damaged(self.folder / SHARDS, f"cell {cell[:12]} is in no shard of this run", "")
+        known = self._open.get(digest)
+        if known is not None and (not self.verify or is_in_state(known[1], known[2])):
+            return known[0]
+        path = shard_path(self.folder, digest)
+        if self.verify or not path.is_file():
+            refuse_if_changed(path, digest, "a shard of the run")
+        shard = Shard(path) if known is None else known[0]
+        self._open[digest] = shard, str(path), state_of(path)
+        return shard
+
+    def shards(self, cells: Sequence[str]) -> list[Shard]:
+        """The shard of each cell; a file is looked at once, however many of the cells it holds."""
+        looked_at: dict[str, Shard] = {}
+        for cell in cells:
+            digest = self._digests.get(cell, "")
+            if digest not in looked_at:
+                looked_at[digest] = self.shard(cell)
+        return [looked_at[self._digests[cell]] for cell in cells]
+
+    def verify_all(self) -> None:
+        """Read every shard once, so that later questions need not wait for it."""
+        for facts in self.facts:
+            refuse_if_changed(shard_path(self.folder, facts.sha256), facts.sha256, "a shard of the run")
+
+    def part(self, cell: str, array: str) -> Any:
         """An array of a cell, read only where it is indexed."""
-        return self._shards[key].get_slice(f"{key}/{name}")
+        return self.shard(cell).part(cell, array)
+
+    def arrays(self, cell: str) -> dict[str, NDArray[Any]]:
+        shard = self.shard(cell)
+        return {name: shard.array(cell, name) for name in shard.arrays_by_cell.get(cell, ())}

@@ -8,14 +8,17 @@ in that prompt. Its mean over the sample is the floor under which an effect of a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attnscope.errors import AttnscopeError
 from attnscope.lens import Lens
+from attnscope.records import RECEIVED
 from attnscope.runs.cells import Cell
-from attnscope.runs.folder import RunFolder
+from attnscope.runs.manifest import Noise, Sample
+from attnscope.runs.measuring import measured_records
+from attnscope.runs.store import Store
 from attnscope.runs.tables import Shape
 
 MOST_CELLS = 4
@@ -35,45 +38,39 @@ def sampled(cells: Sequence[tuple[Cell, str]]) -> list[tuple[Cell, str]]:
     return [each for place, each in enumerate(chosen) if place == 0 or total[place] <= room]
 
 
-def look_again(lens: Lens, cells: Sequence[tuple[Cell, str]], folder: RunFolder, shape: Shape) -> dict[str, Any]:
-    """What these measured cells show, as plain data; a model that differs from eager attention on them is refused.
-
-    Afterwards the lens computes in another number format: let it go.
-    """
-    parities = [lens.compared(cell.ids[:COMPARED]) for cell, _ in cells]
-    return {
-        "cells": [key for _, key in cells],
-        "difference": max(parity.difference for parity in parities),
-        "row_sum_error": max(parity.row_sum_error for parity in parities),
-        "tokens": COMPARED,
-        "rows": sum(parity.rows for parity in parities),
-        "noise": _rounding(lens, cells, folder, shape),
-    }
+def look_again(lens: Lens, cells: Sequence[tuple[Cell, str]], store: Store, shape: Shape) -> Sample:
+    """What these measured cells show; a model that differs from eager attention on them is refused."""
+    proofs = [lens.compared(cell.ids[:COMPARED]) for cell, _ in cells]
+    return Sample(
+        cells=[key for _, key in cells],
+        difference=max(proof.difference for proof in proofs),
+        row_sum_error=max(proof.row_sum_error for proof in proofs),
+        tokens=COMPARED,
+        rows=sum(proof.rows for proof in proofs),
+        noise=_rounding(lens, cells, store, shape),
+    )
 
 
-def _rounding(lens: Lens, cells: Sequence[tuple[Cell, str]], folder: RunFolder, shape: Shape) -> dict[str, Any]:
+def _rounding(lens: Lens, cells: Sequence[tuple[Cell, str]], store: Store, shape: Shape) -> Noise:
     """How far rounding moves attention, head by head."""
     dtype = lens.loaded.dtype
     try:
-        reference = lens.widen()
-        moved = [_moved(lens, cell, key, folder, shape) for cell, key in cells]
+        with lens.wider() as reference:
+            moved = [_moved(lens, cell, key, store, shape) for cell, key in cells]
     except (AttnscopeError, RuntimeError, TypeError, ValueError) as error:  # not every model computes in every format
-        return {"dtype": dtype, "reason": str(error)}
+        return Noise(dtype=dtype, reason=str(error))
     mean, most = np.mean(moved, 0), np.max(moved, (0, 1, 2))  # (layers, heads, groups), (groups,)
-    return {
-        "dtype": dtype,
-        "reference": reference,
-        "moved": {name: mean[:, :, place].tolist() for place, name in enumerate(shape.queries)},
-        "most": {name: float(most[place]) for place, name in enumerate(shape.queries)},
-    }
+    return Noise(
+        dtype=dtype,
+        reference=reference,
+        moved={name: mean[:, :, place].tolist() for place, name in enumerate(shape.queries)},
+        most={name: float(most[place]) for place, name in enumerate(shape.queries)},
+    )
 
 
-def _moved(lens: Lens, cell: Cell, key: str, folder: RunFolder, shape: Shape) -> Any:
+def _moved(lens: Lens, cell: Cell, key: str, store: Store, shape: Shape) -> NDArray[np.float64]:
     """(layers, heads, groups): the share of attention that is elsewhere when more digits are kept."""
-    before = folder.read_cell(key)
-    if before is None:
-        raise AttnscopeError("a measured cell is gone", where=key[:12], allowed="cells as written", todo="run again")
-    again = lens.measure_prepared(
-        [(cell.text.text, cell.tokens)], shape.queries, shape.layers, shape.heads, rows=[cell.rows]
-    )[0]
-    return np.abs(again.received.astype(np.float64) - before.received).sum(-1) / 2
+    before = store.record(cell, key).received.values
+    again = measured_records(lens, [cell], shape, [RECEIVED])[0].received.values
+    apart: NDArray[np.float64] = np.abs(again.astype(np.float64) - before).sum(-1) / 2
+    return apart

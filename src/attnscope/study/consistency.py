@@ -8,7 +8,8 @@ from typing import Any
 
 from attnscope.edits.prompt.insert import Insert
 from attnscope.errors import near
-from attnscope.measures.names import ENTROPY, KEPT, MEASURES, MOVED, OF_INSERTIONS
+from attnscope.measures import MEASURES
+from attnscope.measures.names import KEPT, MOVED, OF_INSERTIONS, head_measures, map_measures
 from attnscope.measures.patterns import PATTERNS
 from attnscope.study.schema import FigureSpec, PromptsSpec, Study
 from attnscope.text.classes import OTHER
@@ -46,6 +47,7 @@ def problems(study: Study) -> Iterator[Problem]:
     yield from _of_prompts(study)
     yield from _of_conditions(study)
     yield from _of_classes(study)
+    yield from _of_measure_names(study)
     layouts = layouts_of(study.prompts)
     if layouts is not None and study.prompts.items is not None:  # else the prompts are to be read first
         yield from segment_problems(study, layouts)
@@ -78,11 +80,21 @@ def _labels(places: Sequence[tuple[str | int, ...]], labels: Sequence[str]) -> I
 
 def _of_classes(study: Study) -> Iterator[Problem]:
     for name in study.classes:
-        if name in (OTHER, *MEASURES):
+        if name in (OTHER, *map_measures()):
             yield Problem(("classes", name), f"'{name}' has a meaning of its own", "any other name")
     names = [*study.classes, OTHER]
     labels = [*(part.label or name for name, part in study.classes.items()), OTHER]
     yield from _labels([("classes", name, "label") for name in names], labels)
+
+
+def _of_measure_names(study: Study) -> Iterator[Problem]:
+    named = study.measure.measures
+    for number, name in enumerate(named):
+        at = ("measure", "measures", number)
+        if name not in MEASURES.members:
+            yield Problem(at, f"unknown measure '{name}'", near(name, MEASURES.members))
+        elif name in named[:number]:
+            yield Problem(at, f"'{name}' is there twice", "each measure once")
 
 
 def _of_prompts(study: Study) -> Iterator[Problem]:
@@ -170,13 +182,14 @@ def name_problems(names: Sequence[str], known: Sequence[str], at: tuple[str | in
 
 def unmeasured(study: Study, queries: str | None) -> dict[str, str]:
     """Measures that the study can't show for a query group (by default its first), each with the reason."""
-    group = queries or study.measure.queries[0]
-    found = {} if study.measure.entropy else {ENTROPY: "measure: entropy is off"}
-    if not study.measure.patterns and group != "last":
-        found |= dict.fromkeys(PATTERNS, "measure: patterns is off")
+    one_query = (queries or study.measure.queries[0]) == "last"
+    reasons = {
+        name: f"not measured: write measures: [{name}]"
+        for name in head_measures()
+        if name not in study.measure.measured and not (one_query and name in PATTERNS)  # `received` gives those
+    }
     if not (any(part.is_base for part in study.conditions) and any(part.inserts for part in study.conditions)):
-        why = "it needs the base prompt and a condition that inserts something"
-        found |= dict.fromkeys(OF_INSERTIONS, why)
-    elif group != "last":
-        found |= dict.fromkeys((KEPT, MOVED), "it is defined for a single query: queries: last")
-    return found
+        reasons |= dict.fromkeys(OF_INSERTIONS, "it needs the base prompt and a condition that inserts something")
+    elif not one_query:
+        reasons |= dict.fromkeys((KEPT, MOVED), "it is defined for a single query: queries: last")
+    return reasons

@@ -131,12 +131,27 @@ class MeasureSpec(Spec):
     )
     layers: Layers = Field("all", description="all, numbers from 0, or {depths: [0, 0.5, 1]}.")
     heads: Heads = Field("all", description="all, or numbers from 0.")
-    entropy: bool = Field(False, description="Also each head's entropy.")
-    patterns: bool = Field(
-        False, description="Also how much goes to the previous token, repeated tokens, what followed them, near tokens."
+    measures: list[str] = Field(
+        default=["received"],
+        description="What is measured, by name (see below); `received` always is.",
     )
 
-    @field_validator("queries", mode="before")
+    @property
+    def measured(self) -> list[str]:
+        """The names of all measures, `received` first."""
+        return list(dict.fromkeys(["received", *self.measures]))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _former_keys(cls, data: Any) -> Any:
+        former = {"entropy": "[entropy]", "patterns": "[previous, next, repeated, induction, local]"}
+        for key, names in former.items() if isinstance(data, dict) else ():
+            if key in data:
+                known = {"key": key, "near": f"write measures: {names}" if data[key] else "leave it out"}
+                raise PydanticCustomError("unknown_key", "'{key}' is no longer a key", known)
+        return data
+
+    @field_validator("queries", "measures", mode="before")
     @classmethod
     def _one_alone(cls, data: Any) -> Any:
         return [data] if isinstance(data, str) else data

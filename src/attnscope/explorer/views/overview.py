@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from itertools import product
 
-from attnscope.analysis.measures import WORDS
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import empty_classes, masses, seen_classes
 from attnscope.errors import AttnscopeError
@@ -15,7 +14,7 @@ from attnscope.explorer.views.sections import sections, sections_of
 from attnscope.figures import selection, sentences
 from attnscope.figures.validation import options_of
 from attnscope.figures.write import figure_of
-from attnscope.measures.names import MEASURES
+from attnscope.measures.names import map_measures, title_of
 from attnscope.report.comparison_tables import facts as facts_of
 from attnscope.report.comparison_tables import sheets as tables_of
 from attnscope.report.evidence import evidence_card
@@ -32,6 +31,7 @@ def preload(run: Run) -> None:
     """Read what the first click on a run would have to wait for."""
     for model, condition in list(product(run.models, run.conditions))[:PRELOADED]:
         masses(run, model, condition)
+    run.cells.verify_all()
     model = run.models[0]
     panel = {"model": model, "layer": run.layers(model)[0], "head": run.heads(model)[0]}
     figure_of(run, FigureSpec(name="first", kind="lines", panels=[panel]))
@@ -39,7 +39,7 @@ def preload(run: Run) -> None:
 
 def run_facts(name: str, run: Run) -> responses.RunFacts:
     """Everything that can be chosen in a run, for all pages."""
-    dropped = run.manifest["dropped"]
+    dropped = run.manifest.dropped
     prompts = {number for model in run.models for each in run.conditions for number in run.prompts(model, each)}
     return responses.RunFacts(
         name=name,
@@ -58,17 +58,17 @@ def run_facts(name: str, run: Run) -> responses.RunFacts:
         measures=list(_measures(run)),
         figures=[_figure(spec) for spec in run.study.figures if _is_shown(run, spec)],
         empty=empty_classes(run),
-        dropped=[responses.DroppedPrompt(**each) for each in dropped[:MOST_DROPPED]],
+        dropped=[responses.DroppedPrompt(**each.model_dump()) for each in dropped[:MOST_DROPPED]],
         more_dropped=max(0, len(dropped) - MOST_DROPPED),
-        command=run.manifest.get("command"),
+        command=run.manifest.command,
     )
 
 
 def _model(run: Run, label: str) -> responses.ModelFacts:
-    entry = run.manifest["models"][label]
+    entry = run.manifest.models[label]
     return responses.ModelFacts(
         label=label,
-        about=f"{entry['architecture']}, {entry['dtype']}",
+        about=f"{entry.architecture}, {entry.dtype}",
         layers=run.layers(label),
         heads=run.heads(label),
         conditions=[name for name in run.conditions if run.has(label, name)],
@@ -94,10 +94,10 @@ def _measures(run: Run) -> Iterator[responses.MeasureFacts]:
     for name in run.classes:
         label = selection.class_label(run, name)
         yield responses.MeasureFacts(name=name, label=label, queries=groups, enrichment=True)
-    for name in MEASURES:
+    for name in map_measures():
         measured = [group for group in groups if name not in unmeasured(run.study, group)]
         if measured:
-            label = f"{name}: {WORDS[name]}" if name in WORDS else name
+            label = f"{name}: {title_of(name)}"
             yield responses.MeasureFacts(name=name, label=label, queries=measured, enrichment=False)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from attnscope.analysis.dense import token_rows
 from attnscope.analysis.received import Heads, gazes
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import mean_of_seen
@@ -118,7 +119,7 @@ def _read_cell(run: Run, choice: PromptChoice, spec: StripOptions) -> _Cell:
     chosen = Heads(choice.model, choice.queries, layers, heads, spec.over)
     received = next(gazes(run, chosen, choice.condition, choice.prompt))
     columns = ["position", "token_id", "text", "start", "end", "special", "segment"]
-    rows = run.rows("tokens", choice.model, choice.condition, columns, choice.prompt)
+    rows = token_rows(run, choice.model, choice.condition, columns, choice.prompt)
     row = run.rows("prompts", choice.model, choice.condition, ["name", "text", "spans"], choice.prompt).row(
         0, named=True
     )

@@ -9,7 +9,6 @@ import polars as pl
 
 from attnscope.analysis.effects import FALSE_DISCOVERIES, FEWEST
 from attnscope.analysis.matching import BY_NUMBER, matched
-from attnscope.analysis.measures import WORDS
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import extent
 from attnscope.figures import selection, sentences
@@ -17,12 +16,13 @@ from attnscope.figures.kind import Look
 from attnscope.figures.kinds.heatmap.options import HeatmapOptions
 from attnscope.figures.kinds.heatmap.statistics import panels, shown_measures
 from attnscope.figures.prose import Document, Strong, Text, document
+from attnscope.measures.names import title_of
 
 
 def look(run: Run, options: HeatmapOptions, table: pl.DataFrame) -> Look:
     measures = shown_measures(run, options)
     names = sentences.listed([selection.class_label(run, each) for each in measures])
-    words = WORDS.get(measures[0], f"attention on {names}")
+    words = title_of(measures[0]) or f"attention on {names}"
     if options.value == "enrichment" and measures[0] in run.classes:
         words += ", relative to uniform attention"
     return Look(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from attnscope.analysis.measures import WORDS, measured
+from attnscope.analysis.measures import measured
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import Side
 from attnscope.analysis.spread import half_width, mean_of_seen
@@ -13,6 +13,7 @@ from attnscope.errors import AttnscopeError
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Column
 from attnscope.figures.kinds.spread.options import SpreadOptions
+from attnscope.measures.names import title_of
 
 COLUMNS = (
     Column("panel", pl.String, "the panel's title, such as a class; in order"),
@@ -60,7 +61,7 @@ def _row(run: Run, options: SpreadOptions, side: Side, measures: list[str]) -> p
     series = f"{side.model}, {label}" if many_models and many_conditions else side.model if many_models else label
     colours = selection.condition_colours(run, run.conditions)
     colour = colours[label] if many_conditions else selection.model_colour(run, side.model)
-    title = WORDS.get(measures[0], sentences.listed([selection.class_label(run, name) for name in measures]))
+    title = title_of(measures[0]) or sentences.listed([selection.class_label(run, name) for name in measures])
     return values.with_columns(panel=pl.lit(title), series=pl.lit(series), colour=pl.lit(colour, dtype=pl.String))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from attnscope.analysis.dense import token_rows
 from attnscope.analysis.received import Heads, gazes
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import mean_of_seen
@@ -34,7 +35,7 @@ def table(run: Run, options: StripOptions) -> pl.DataFrame:
 
 
 def _panel(run: Run, options: StripOptions, model: str, condition: str, number: int) -> pl.DataFrame:
-    tokens = run.rows("tokens", model, condition, ["position", "segment", "text", "start", "end"], number)
+    tokens = token_rows(run, model, condition, ["position", "segment", "text", "start", "end"], number)
     if not len(tokens):
         raise AttnscopeError(
             f"prompt {number} was not measured on {model} under {condition}",

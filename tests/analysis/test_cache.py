@@ -1,9 +1,9 @@
-"""Where numbers are read from makes no difference: cells or tables, kept results or found now."""
+"""Where numbers come from makes no difference: cached results or computed now, one prompt or all at once."""
 
 from __future__ import annotations
 
-import json
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,12 @@ from attnscope.analysis.insertion import insertion
 from attnscope.analysis.ranking import ranked_by_distance
 from attnscope.analysis.received import Heads, gazes, head_along, tokens_of
 from attnscope.analysis.run import ChangedError, Run
+from attnscope.analysis.sides import masses
 from attnscope.figures.write import figure_of
 from attnscope.report.write import report_run
+from attnscope.runs.integrity import DamagedError
 from attnscope.studies import perform_request, request_study
 from attnscope.study.schema import FigureSpec
-from tests.tolerances import SUMMED
 
 
 def copied(run: Run, home: Path, *without: str) -> Run:
@@ -33,7 +34,7 @@ def copied(run: Run, home: Path, *without: str) -> Run:
 
 
 def everything(run: Run) -> list[Any]:
-    """Numbers of every kind that is read from cells or kept."""
+    """Numbers of every kind that is read from shards or cached."""
     found: list[Any] = []
     for queries in run.study.measure.queries:
         found += list(scores(run, "one", "filler", queries).scores.values())
@@ -57,15 +58,7 @@ def same(one: list[Any], two: list[Any]) -> None:
         np.testing.assert_array_equal(first, second)
 
 
-def test_cells_and_tables_give_the_same_numbers(run: Run, tmp_path: Path) -> None:
-    by_cell = copied(run, tmp_path / "cells", FOLDER)
-    by_table = copied(run, tmp_path / "tables", FOLDER, "cells")
-    assert by_cell.cells is not None
-    assert by_table.cells is None
-    same(everything(by_cell), everything(by_table))
-
-
-def test_what_a_report_kept_is_what_would_be_found_now(run: Run, tmp_path: Path) -> None:
+def test_what_a_report_cached_is_what_would_be_computed_now(run: Run, tmp_path: Path) -> None:
     held = copied(run, tmp_path / "held")
     assert len(list((held.path / FOLDER).iterdir())) > 20
     same(everything(held), everything(copied(run, tmp_path / "now", FOLDER)))
@@ -79,22 +72,29 @@ def test_a_head_along_all_prompts_is_what_prompt_by_prompt_gives(run: Run) -> No
     assert len(flat) == tokens_of(run, "one", "sentence").ends[-1]
 
 
-def spoil(path: Path) -> None:
-    for each in path.iterdir():
-        each.write_bytes(b"not a table")
-
-
 def lie(path: Path) -> None:
-    """Every kept number is another."""
+    """Every cached number is another, in files that are tables."""
     for each in path.iterdir():
         frame = pl.read_parquet(each)
         frame.with_columns(pl.col(pl.Float64) + 1).write_parquet(each)
 
 
-def test_a_spoilt_result_is_found_anew(run: Run, tmp_path: Path) -> None:
+def spoil(path: Path) -> None:
+    for each in path.iterdir():
+        each.write_bytes(b"not a table")
+
+
+@pytest.mark.parametrize("change", [lie, spoil])
+def test_a_changed_result_is_named_and_computed_again(run: Run, tmp_path: Path, change: Callable[[Path], None]) -> None:
     broken = copied(run, tmp_path / "broken")
-    spoil(broken.path / FOLDER)
-    same(everything(broken), everything(run))
+    change(broken.path / FOLDER)
+    with pytest.warns(UserWarning, match=r"cached/.* was changed or damaged"):
+        numbers = everything(broken)
+    same(numbers, everything(run))
+    report_run(broken.path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        same(everything(Run(broken.path)), numbers)
 
 
 @pytest.mark.parametrize(
@@ -112,32 +112,32 @@ def test_results_of_other_tables_are_never_found(run: Run, tmp_path: Path, chang
     change(home / "study.yaml")
     perform_request(request_study(str(home / "study.yaml")), home, second_look=False)
     other = Run(home)
-    assert (other.mark, other.chance) != (run.mark, run.chance)
+    assert (other.tables_key, other.statistics_key) != (run.tables_key, run.statistics_key)
     same(everything(other), everything(copied(other, tmp_path / "fresh", FOLDER)))
     report_run(home)
     assert len(list((home / FOLDER).iterdir())) == len(list((run.path / FOLDER).iterdir()))  # the old ones are gone
 
 
-def test_of_a_table_changed_by_hand_nothing_is_kept_and_it_is_what_counts(run: Run, tmp_path: Path) -> None:
+def test_of_a_table_changed_by_hand_nothing_is_cached_and_it_is_what_counts(run: Run, tmp_path: Path) -> None:
     mine = copied(run, tmp_path / "mine")
-    received = pl.read_parquet(mine.path / "received.parquet")
-    half = received.with_columns(received=pl.col("received").list.eval(pl.element() * 0.5))
-    half.write_parquet(mine.path / "received.parquet")
-    mine = Run(mine.path)
-    assert mine.cells is None
-    for name, values in scores(mine, "one", "none", "all").scores.items():
-        if name == "sink":
-            np.testing.assert_allclose(values, scores(run, "one", "none", "all").scores[name] / 2, rtol=SUMMED)
+    mass = pl.read_parquet(mine.path / "mass.parquet", memory_map=False)
+    mass.with_columns(pl.col("mass") / 2).write_parquet(mine.path / "mass.parquet")
+    with pytest.raises(DamagedError, match=r"table 'mass' was changed or damaged.*verify=False"):
+        masses(Run(mine.path), "one", "none")
+    opened = Run(mine.path, verify=False)
+    np.testing.assert_array_equal(masses(opened, "one", "none").mass, masses(run, "one", "none").mass / 2)
+    before = sorted((mine.path / FOLDER).iterdir())
+    opened.compare()
+    assert sorted((mine.path / FOLDER).iterdir()) == before
 
 
 def test_tables_written_while_a_run_is_open_are_not_mixed(run: Run, tmp_path: Path) -> None:
     opened = copied(run, tmp_path / "open")
     opened.table("mass").collect()
     perform_request(request_study(str(opened.path / "study.yaml"), limit=3), opened.path, second_look=False)
-    with pytest.raises(ChangedError, match="written anew"):
+    with pytest.raises(ChangedError, match="written again"):
         opened.table("mass")
     assert len(Run(opened.path).table("prompts").collect()) == 9
-    assert json.loads((opened.path / "manifest.json").read_text())["tables"] == Run(opened.path).mark
 
 
 def test_a_map_sorted_by_effect_has_the_same_values_the_largest_first(run: Run) -> None:

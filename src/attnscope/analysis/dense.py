@@ -1,0 +1,134 @@
+"""Rows of a table as arrays, joined by label: the order of rows means nothing, and every place is there exactly once.
+
+What is missing, there twice, not a number or out of range is refused, with the table and the place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from attnscope.analysis.run import Run
+from attnscope.errors import AttnscopeError
+
+Numbers = NDArray[np.float64]
+Axes = Mapping[str, Sequence[Any]]
+"""Columns and the labels they must have, in the order of the array's axes."""
+
+SHARE = (0.0, 1 + 1e-4)
+"""What a share of attention can be, rounding included."""
+
+
+def dense(
+    rows: pa.Table | pl.DataFrame,
+    axes: Axes,
+    values: Sequence[str],
+    where: str,
+    *,
+    nothing: bool = False,
+    bounds: tuple[float, float] | None = None,
+) -> list[Numbers]:
+    """One array per value column, with these axes. where: the table and which part of it, for errors.
+
+    nothing: a value may be missing (NaN). bounds: what a value must lie between.
+    """
+    table = rows.to_arrow() if isinstance(rows, pl.DataFrame) else rows
+    shape = tuple(len(labels) for labels in axes.values())
+    flat = np.zeros(len(table), dtype=np.int64)
+    for name, labels in axes.items():
+        codes = _codes(table[name], labels)
+        if (codes < 0).any():
+            label = table[name][int(np.argmax(codes < 0))].as_py()
+            raise unusable(where, f"it has a row for {name} {label!r}, which the run does not have")
+        flat = flat * len(labels) + codes
+    size = int(np.prod(shape))
+    counts = np.bincount(flat, minlength=size)
+    if len(flat) != size or (counts != 1).any():
+        place = int(np.argmax(counts != 1))
+        problem = "it has no row" if counts[place] == 0 else f"it has {counts[place]} rows"
+        raise unusable(where, f"{problem} for {_place(axes, shape, place)}")
+    return [_column(table, name, flat, axes, shape, where, nothing, bounds) for name in values]
+
+
+def _column(
+    table: pa.Table,
+    name: str,
+    flat: NDArray[np.int64],
+    axes: Axes,
+    shape: tuple[int, ...],
+    where: str,
+    nothing: bool,
+    bounds: tuple[float, float] | None,
+) -> Numbers:
+    column = np.empty(len(flat), dtype=np.float64)
+    column[flat] = table[name].to_numpy()
+    bad = np.isinf(column) if nothing else ~np.isfinite(column)
+    problem = "is not a number"
+    if bounds is not None and not bad.any():
+        bad = (column < bounds[0]) | (column > bounds[1])
+        problem = f"is not between {bounds[0]:g} and {bounds[1]:g}"
+    if bad.any():
+        place = int(np.argmax(bad))
+        raise unusable(where, f"{name} of {_place(axes, shape, place)} {problem}: {column[place]:g}")
+    return column.reshape(shape)
+
+
+def _codes(column: pa.ChunkedArray, labels: Sequence[Any]) -> NDArray[np.int64]:
+    """Each row's place among the labels; -1 where it is none of them."""
+    if not len(column):
+        return np.zeros(0, dtype=np.int64)
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        column = column.dictionary_encode()
+    if isinstance(column.type, pa.DictionaryType):
+        whole = column.unify_dictionaries().combine_chunks()
+        whole = whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
+        places = {label: place for place, label in enumerate(labels)}
+        known = np.array([places.get(name, -1) for name in whole.dictionary.to_pylist()], dtype=np.int64)
+        codes: NDArray[np.int64] = known[whole.indices.to_numpy(zero_copy_only=False).astype(np.int64)]
+        return codes
+    numbers, wanted = column.to_numpy().astype(np.int64), np.asarray(labels, dtype=np.int64)
+    if not len(wanted):
+        return np.full(len(numbers), -1)
+    order = np.argsort(wanted, kind="stable")
+    at = np.minimum(np.searchsorted(wanted[order], numbers), len(wanted) - 1)
+    return np.where(wanted[order][at] == numbers, order[at], -1)
+
+
+def _place(axes: Axes, shape: tuple[int, ...], flat: int) -> str:
+    places = np.unravel_index(flat, shape)
+    return ", ".join(f"{name} {labels[int(at)]}" for (name, labels), at in zip(axes.items(), places, strict=True))
+
+
+def token_rows(run: Run, model: str, condition: str, columns: Sequence[str], prompt: int | None = None) -> pl.DataFrame:
+    """Columns of the table `tokens`, by prompt and position; every token of every prompt, or of one, is there once."""
+    needed = list(dict.fromkeys(["prompt", "position", *columns]))
+    rows = run.rows("tokens", model, condition, needed, prompt).sort("prompt", "position", maintain_order=True)
+    cells = run.cells_of(model, condition)
+    if prompt is not None:
+        cells = cells.filter(pl.col("prompt") == prompt)
+    counts = cells["tokens"].to_numpy()
+    prompts = np.repeat(cells["prompt"].to_numpy(), counts)
+    positions = np.concatenate([np.zeros(0, dtype=np.int64), *(np.arange(count) for count in counts)])
+    actual = rows["prompt"].to_numpy(), rows["position"].to_numpy()
+    if not (np.array_equal(actual[0], prompts) and np.array_equal(actual[1], positions)):
+        both = min(len(rows), len(prompts))
+        apart = (actual[0][:both] != prompts[:both]) | (actual[1][:both] != positions[:both])
+        at = int(np.argmax(apart)) if apart.any() else both
+        there = f"prompt {prompts[at]}, position {positions[at]}" if at < len(prompts) else "prompts it should not have"
+        where = f"{run.path / 'tokens.parquet'}: {model}, {condition}"
+        raise unusable(where, f"its rows are not those of the run's tokens, from {there} on")
+    return rows.select(list(columns))
+
+
+def unusable(where: str, problem: str) -> AttnscopeError:
+    return AttnscopeError(
+        f"this table can't be used: {problem}",
+        where=where,
+        allowed="tables as 'attnscope run' wrote them",
+        todo="give the same 'attnscope run' again; it writes the table again",
+    )

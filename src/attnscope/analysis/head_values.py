@@ -1,0 +1,55 @@
+"""Measures with one number per head, from the table `heads`: by prompt, layer and head."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnscope.analysis.dense import dense, unusable
+from attnscope.analysis.run import Run
+from attnscope.measures.names import head_measures
+
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class HeadValues:
+    """(prompts, layers, heads) in each; NaN where no query has a value."""
+
+    prompts: NDArray[np.int64]
+    value: Numbers
+    expected: Numbers
+    """Of uniform attention."""
+    defined: Numbers
+    """The share of queries that have a value."""
+
+
+def measured_per_head(run: Run) -> list[str]:
+    """The measures with one number per head that the study names."""
+    return [name for name in run.study.measure.measured if name in head_measures()]
+
+
+@lru_cache(maxsize=32)
+def head_values(run: Run, model: str, condition: str, queries: str, measure: str) -> HeadValues:
+    """One measure of one side, as a query group sees it."""
+    axes: dict[str, Sequence[Any]] = {
+        "prompt": run.cells_of(model, condition)["prompt"].to_list(),
+        "layer": run.layers(model),
+        "head": run.heads(model),
+    }
+    columns = ["value", "expected", "defined"]
+    rows = run.arrow_rows("heads", model, condition, [*axes, *columns], queries=queries, measure=measure)
+    where = f"{run.path / 'heads.parquet'}: {model}, {condition}, queries {queries}, measure {measure}"
+    value, expected = dense(rows, axes, columns[:2], where, nothing=True)
+    (defined,) = dense(rows, axes, ["defined"], where, bounds=(0.0, 1.0001))
+    lost = (defined > 0) & np.isnan(value)
+    if lost.any():
+        places = zip(axes.items(), np.argwhere(lost)[0], strict=True)
+        place = ", ".join(f"{name} {labels[at]}" for (name, labels), at in places)
+        raise unusable(where, f"value of {place} is missing")
+    return HeadValues(np.asarray(axes["prompt"], dtype=np.int64), value, expected, defined)

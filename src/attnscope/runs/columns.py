@@ -1,0 +1,96 @@
+"""The tables of a run, declared once: their columns, types and meanings. Readable without attnscope."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Column:
+    name: str
+    type: Any
+    meaning: str
+
+
+_NAMES = pa.dictionary(pa.int32(), pa.string())
+_SPAN = pa.struct([("segment", pa.string()), ("start", pa.int32()), ("end", pa.int32())])
+_CELL = (
+    Column("model", _NAMES, "the model's label"),
+    Column("condition", _NAMES, "the condition's name"),
+    Column("prompt", pa.int32(), "the prompt's number, from 0"),
+)
+_HEAD = (
+    *_CELL,
+    Column("queries", _NAMES, "the query group"),
+    Column("layer", pa.int16(), "from 0"),
+    Column("head", pa.int16(), "from 0"),
+)
+
+TABLES: dict[str, tuple[Column, ...]] = {
+    "prompts": (
+        *_CELL,
+        Column("name", pa.string(), "what the study calls the prompt"),
+        Column("text", pa.string(), "the whole text as the model got it"),
+        Column("spans", pa.list_(_SPAN), "the segments it is made of, by characters, in order and without a gap"),
+        Column("tokens", pa.int32(), "how many tokens it has"),
+        Column("inserted", pa.int32(), "how many of them the condition inserted"),
+        Column("aligned", pa.bool_(), "whether its text without the insertion is the base prompt's"),
+        Column("remerged", pa.int32(), "tokens of base text that have no counterpart in the base prompt"),
+        Column("cell", pa.string(), "the hash of what its numbers depend on, under which the shards hold them"),
+    ),
+    "tokens": (
+        *_CELL,
+        Column("position", pa.int32(), "from 0"),
+        Column("token_id", pa.int32(), "in the model's vocabulary"),
+        Column("text", pa.string(), "the token's characters, or its name if it has none"),
+        Column("segment", _NAMES, "the part of the prompt that most of it lies in"),
+        Column("start", pa.int32(), "first character in the text"),
+        Column("end", pa.int32(), "the character after its last"),
+        Column("special", pa.bool_(), "whether it is one of the tokenizer's special tokens"),
+        Column("base_position", pa.int32(), "of the same token in the base prompt; null if inserted or re-merged"),
+    ),
+    "mass": (
+        *_HEAD,
+        Column("measure", _NAMES, "received, or another measure with one number per key"),
+        Column("token_class", _NAMES, "the class; `other` holds what no class claims"),
+        Column("mass", pa.float64(), "the sum of the measure over the class: for received, its share of attention"),
+        Column("expected", pa.float64(), "the same for uniform attention over all visible keys"),
+    ),
+    "heads": (
+        *_HEAD,
+        Column("measure", _NAMES, "a measure with one number per head; no rows unless the study names one"),
+        Column("value", pa.float64(), "mean over the queries that have a value; null if none has"),
+        Column("expected", pa.float64(), "the same for uniform attention over all visible keys"),
+        Column("defined", pa.float64(), "the share of the group's queries that have a value"),
+    ),
+}
+"""Every run has these."""
+
+EXPORTS: dict[str, tuple[Column, ...]] = {
+    "received": (
+        *_HEAD,
+        Column("view", pa.int16(), "which row of `views` says what the queries can see"),
+        Column("received", pa.list_(pa.float32()), "attention received, one number per key"),
+        Column("entropy", pa.float32(), "of attention over the keys, in nats; null unless measured"),
+    ),
+    "views": (
+        *_CELL,
+        Column("queries", _NAMES, "the query group"),
+        Column("view", pa.int16(), "layers whose queries see the same keys share one"),
+        Column("head", pa.int16(), "null: the same for all heads"),
+        Column("uniform", pa.list_(pa.float32()), "what each key would receive from uniform attention"),
+        Column("seen", pa.list_(pa.float32()), "the share of the group's queries that can see each key"),
+    ),
+}
+"""Written on request, from the shards."""
+
+
+def columns_of(table: str) -> tuple[Column, ...]:
+    return TABLES[table] if table in TABLES else EXPORTS[table]
+
+
+def schema(table: str) -> pa.Schema:
+    return pa.schema([pa.field(column.name, column.type) for column in columns_of(table)])

@@ -1,0 +1,242 @@
+"""The manifest: what a run says of itself. Typed and versioned; everything reads and writes it through this module.
+
+It lists every table and every shard in use with its checksum, and carries its own: the SHA-256 of its text with zeros
+in that place.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from attnscope.errors import AttnscopeError
+from attnscope.runs.integrity import DamagedError, sha256
+from attnscope.study.schema import Study
+
+MANIFEST, STUDY = "manifest.json", "study.yaml"
+VERSION = 6
+_ZEROS = "0" * 64
+
+Status = Literal["running", "stopped", "finished"]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Dropped(_Part):
+    """A cell that can't be measured, and why."""
+
+    model: str
+    condition: str
+    prompt: int
+    reason: str
+
+
+class ModelFile(_Part):
+    """A file that a model was made from."""
+
+    path: str
+    sha256: str
+    bytes: int
+    modified: int
+    weights: bool
+
+
+class Noise(_Part):
+    """How far rounding moves attention; `reason` if that could not be measured."""
+
+    dtype: str
+    reference: str | None = None
+    moved: dict[str, list[list[float]]] = Field(default_factory=dict)
+    """By query group: (layers, heads), mean over the sample."""
+    most: dict[str, float] = Field(default_factory=dict)
+    reason: str | None = None
+
+
+class Sample(_Part):
+    """What the spot check showed on some of the run's own prompts."""
+
+    cells: list[str]
+    difference: float
+    row_sum_error: float
+    tokens: int
+    rows: int
+    noise: Noise
+
+
+class ModelFacts(_Part):
+    """A model as it was measured."""
+
+    spec: dict[str, Any]
+    path: str
+    versions: dict[str, str]
+    architecture: str
+    dtype: str
+    device: str
+    adapter_made_for: str | None = None
+    files: list[ModelFile]
+    evidence: dict[str, Any]
+    depth: int
+    """How many layers the model has, measured or not."""
+    heads_by_layer: dict[int, int]
+    layers: list[int] = Field(default_factory=list)
+    """Those measured."""
+    heads: list[int] = Field(default_factory=list)
+    layout: str | None = None
+    sample: Sample | None = None
+
+    @property
+    def device_type(self) -> str:
+        return self.device.split(":")[0]
+
+    @property
+    def weights(self) -> set[str]:
+        """The checksums of its weight files."""
+        return {file.sha256 for file in self.files if file.weights}
+
+
+class TableFacts(_Part):
+    """A table as it was written."""
+
+    sha256: str
+    rows: int
+
+
+class ShardFacts(_Part):
+    """A shard in use; its name is its SHA-256."""
+
+    sha256: str
+    cells: list[str]
+
+
+class Machine(_Part):
+    system: str
+    python: str
+
+
+class Timings(_Part):
+    seconds: float
+    tokens: int
+    cells_measured: int
+
+
+class Manifest(_Part):
+    """What a run says of itself."""
+
+    sha256: str = _ZEROS
+    version: Literal[6] = 6
+    status: Status
+    key: str
+    """Changes with anything the tables depend on except the models."""
+    study: Study
+    study_sha256: str
+    """Of the study file beside the manifest."""
+    prompts: str
+    """What they were made from, in words."""
+    models: dict[str, ModelFacts]
+    engine: str
+    command: str | None
+    cells: int
+    dropped: list[Dropped]
+    versions: dict[str, str]
+    machine: Machine
+    timings: Timings
+    tables: dict[str, TableFacts]
+    shards: list[ShardFacts]
+
+    @property
+    def tables_key(self) -> str | None:
+        """Changes with the content of any table; None before there are any."""
+        if not self.tables:
+            return None
+        return sha256(json.dumps({name: table.sha256 for name, table in sorted(self.tables.items())}).encode())
+
+    def text(self) -> str:
+        """As it is written, with its checksum."""
+        content = json.dumps({**self.model_dump(mode="json"), "sha256": _ZEROS}, indent=1, ensure_ascii=False) + "\n"
+        return content.replace(_ZEROS, sha256(content.encode()), 1)
+
+
+def read_manifest(folder: Path) -> Manifest | None:
+    """None if there is none; refused if it is damaged, of another version, or another program's."""
+    path = folder / MANIFEST
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _unreadable(path, error.strerror or str(error)) from error
+    content = _content(path, data)
+    digest = str(content.get("sha256", ""))
+    if digest and sha256(data.replace(digest.encode(), _ZEROS.encode(), 1)) != digest:
+        raise _changed(path)
+    if content.get("version") != VERSION:
+        raise _of_another_version(folder, content)
+    if not digest:
+        raise _changed(path)
+    try:
+        return Manifest.model_validate(content)
+    except ValidationError as error:
+        raise _unreadable(path, error.errors()[0]["msg"]) from error
+
+
+def _content(path: Path, data: bytes) -> dict[str, Any]:
+    try:
+        content = json.loads(data.decode("utf-8"))
+    except ValueError as error:
+        raise _changed(path) from error
+    if not isinstance(content, dict):
+        raise _unreadable(path, "it is not a mapping")
+    return content
+
+
+def is_attnscopes(content: Any) -> bool:
+    """Whether attnscope wrote a manifest, in any version; many programs have a manifest.json."""
+    return isinstance(content, dict) and "attnscope" in (content.get("versions") or ())
+
+
+def _of_another_version(folder: Path, content: Mapping[str, Any]) -> AttnscopeError:
+    path = folder / MANIFEST
+    if not is_attnscopes(content):
+        return _unreadable(path, "another program wrote it")
+    version = content.get("version")
+    if isinstance(version, int) and version > VERSION:
+        return AttnscopeError(
+            f"this run was written by a newer version of attnscope (format {version})",
+            where=str(path),
+            allowed=f"runs of format {VERSION}",
+            todo="install that version: pip install --upgrade attnscope",
+        )
+    return OldFormatError(
+        "this run was written by an earlier version of attnscope",
+        where=str(path),
+        allowed=f"runs of format {VERSION}",
+        todo=f"measure it again: 'attnscope run {folder / STUDY} --out {folder}'",
+    )
+
+
+class OldFormatError(AttnscopeError):
+    """A run that has to be measured again."""
+
+
+def _unreadable(path: Path, why: str) -> AttnscopeError:
+    return AttnscopeError(
+        f"this run's manifest can't be read: {why}",
+        where=str(path),
+        allowed="a manifest that this version of attnscope wrote",
+        todo="run the study into another folder",
+    )
+
+
+def _changed(path: Path) -> DamagedError:
+    return DamagedError(
+        "this run's manifest was changed or damaged after it was written",
+        where=str(path),
+        allowed="the manifest as 'attnscope run' wrote it",
+        todo=f"repair the run: 'attnscope run {path.parent / STUDY} --out {path.parent}'",
+    )

@@ -1,0 +1,173 @@
+"""The store: the only copy of what was measured. One shard per batch, written whole or not at all.
+
+A number's last bits depend on the batch it was computed in, so a batch lands whole: a stopped run then goes on with the
+batches it would have had. A changed study measures only cells that are not stored yet.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save
+
+from attnscope.errors import AttnscopeError
+from attnscope.records import Record
+from attnscope.runs.cells import Cell
+from attnscope.runs.integrity import sha256
+from attnscope.runs.manifest import ShardFacts
+from attnscope.runs.shards import (
+    ANSWER,
+    METADATA,
+    REFUSED,
+    SHARDS,
+    Labels,
+    Shard,
+    axes_of,
+    intact_shards,
+    shard_path,
+)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured of a cell, and the token ids of the answer that the model wrote, if it was asked to."""
+
+    record: Record
+    answer: Sequence[int] | None = None
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A cell that can't be measured, however often it is tried."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class NoRoom:
+    """A cell that did not fit memory. Another time it may fit, so nothing is stored of it."""
+
+    reason: str
+
+
+Result = Measured | Refused | NoRoom
+Results = Mapping[str, Result]
+"""By cell key."""
+
+
+class Store:
+    """Reads and writes the shards of a run's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.removed: list[str] = []
+        """Shards that were damaged, by name: their cells are measured again."""
+        self._shards: dict[Path, Shard] = {}
+        self._paths: dict[str, Path] = {}
+        for path, intact in intact_shards(folder):
+            if intact:
+                self._add(path)
+            else:
+                path.unlink()
+                self.removed.append(path.stem)
+
+    def _add(self, path: Path) -> None:
+        shard = Shard(path)
+        self._shards[path] = shard
+        for cell in shard.arrays_by_cell:
+            self._paths.setdefault(cell, path)
+
+    def __contains__(self, cell: str) -> bool:
+        return cell in self._paths
+
+    def write(self, results: Results) -> None:
+        """The cells of a batch, in one shard: all of them land, or none."""
+        settled = {key: result for key, result in results.items() if not isinstance(result, NoRoom)}
+        if not settled:
+            return
+        data = shard_bytes(settled)
+        path = shard_path(self.folder, sha256(data))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.stem}.partial")
+        try:
+            with partial.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
+        self._add(path)
+
+    def refusal(self, cell: str) -> str | None:
+        """Why a cell can't be measured, if it can't."""
+        reason = self._array(cell, REFUSED)
+        return None if reason is None else bytes(reason).decode()
+
+    def answer(self, cell: str) -> list[int] | None:
+        """The ids that the model wrote after the prompt, if it was asked to."""
+        ids = self._array(cell, ANSWER)
+        return None if ids is None else [int(each) for each in ids]
+
+    def record(self, cell: Cell, key: str) -> Record:
+        """What was measured of a cell."""
+        path = self._paths.get(key)
+        if path is None or REFUSED in self._shards[path].arrays_by_cell[key]:
+            raise AttnscopeError(
+                "a measured cell is missing",
+                where=f"{self.folder / SHARDS}, cell {key[:12]}",
+                allowed="shards as they were written",
+                todo="give the same 'attnscope run' again; it measures what is missing",
+            )
+        shard = self._shards[path]
+        names = [name for name in shard.arrays_by_cell[key] if name != ANSWER]
+        arrays = {name: shard.array(key, name) for name in names}
+        labels = shard.labels
+        return Record(cell.text.text, cell.tokens, labels.layers, labels.heads, labels.queries, arrays)
+
+    def _array(self, cell: str, name: str) -> NDArray[Any] | None:
+        path = self._paths.get(cell)
+        if path is None or name not in self._shards[path].arrays_by_cell[cell]:
+            return None
+        return self._shards[path].array(cell, name)
+
+    def facts(self, cells: Sequence[str]) -> list[ShardFacts]:
+        """The shards that hold these cells, each with all of its cells."""
+        paths = {self._paths[cell] for cell in cells if cell in self._paths}
+        return [ShardFacts(sha256=path.stem, cells=sorted(self._shards[path].arrays_by_cell)) for path in sorted(paths)]
+
+    def forget(self, cells: set[str]) -> None:
+        """Remove the shards that hold none of these cells."""
+        needed = {self._paths[cell] for cell in cells if cell in self._paths}
+        for path in set(self._shards) - needed:
+            path.unlink(missing_ok=True)
+            del self._shards[path]
+        self._paths = {cell: path for cell, path in self._paths.items() if path in needed}
+
+
+def shard_bytes(results: Mapping[str, Measured | Refused]) -> bytes:
+    """The same results give the same bytes."""
+    arrays: dict[str, NDArray[Any]] = {}
+    axes: dict[str, list[str]] = {}
+    labels = Labels()
+    for key, result in results.items():
+        if isinstance(result, Refused):
+            held: dict[str, NDArray[Any]] = {REFUSED: np.frombuffer(result.reason.encode(), dtype=np.uint8)}
+        else:
+            held = dict(result.record.arrays)
+            labels = Labels(result.record.layers, result.record.heads, result.record.queries)
+            if result.answer is not None:
+                held[ANSWER] = np.asarray(result.answer, dtype=np.int64)
+        for name, array in held.items():
+            arrays[f"{key}/{name}"] = np.ascontiguousarray(array)
+            axes[name] = axes_of(name, array.ndim)
+    content = {"format": 1, "axes": dict(sorted(axes.items())), "labels": labels.as_json()}
+    data: bytes = save(arrays, {METADATA: json.dumps(content)})
+    return data
