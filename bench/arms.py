@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
-from attnscope.attention.kernel import attend
-from attnscope.attention.visibility import causal_plan, rows_per_block
 from torch import Tensor
 from transformers import PreTrainedModel
 
 import attnscope
+from attnscope.attention.ask import Ask
+from attnscope.attention.backends.blocked import BLOCKED
+from attnscope.attention.call import Call
 from attnscope.attention.forward import real_rows
 from attnscope.attention.groups import row_weights
-from attnscope.attention.interface import implementation, opened
-from attnscope.attention.recorder import Recorder
+from attnscope.attention.interface import implementation, opened, quiet
+from attnscope.attention.recorder import Recorder, Wanted
+from attnscope.attention.view import look
+from attnscope.measures.patterns import PATTERNS
 from bench.clock import Run
 from bench.pairs import Pair
 from bench.prompts import random_tokens, text_tokens
@@ -26,14 +29,14 @@ from bench.study_run import study_run
 MODEL = "smollm2-135m-instruct"
 
 
-def default_model(tokens: int, queries: str, *, patterns: bool = False) -> Pair:
+def default_model(tokens: int, queries: str, measures: Sequence[str] = ()) -> Pair:
     """The default model on real text, through the public interface."""
     lens = attnscope.load(MODEL)
     ids = text_tokens(lens.tokenizer.encode, tokens)
     lens.model.set_attn_implementation("sdpa")
     return Pair(
         base=_plain(lens.model, {"input_ids": torch.tensor([ids])}),
-        arm=lambda: lens.measure_tokens(ids, queries=[queries], patterns=patterns, beyond_context=True),
+        arm=lambda: lens.measure_tokens(ids, queries=[queries], measures=measures, beyond_context=True),
         against="plain forward, sdpa",
     )
 
@@ -94,16 +97,16 @@ def attention_alone(tokens: int, size: float) -> Pair:
     query = torch.randn(1, 12, tokens, 128, generator=generator) * size
     key, value = (torch.randn(1, 2, tokens, 128, generator=generator) for _ in range(2))
     scale = 128**-0.5
-    block = rows_per_block(12 // 2 * tokens)
-    plan = causal_plan(torch.arange(tokens), tokens, dtype=torch.float32, block=block)
-    weights = torch.full((1, 1, tokens), 1 / tokens)
+    rows = torch.arange(tokens)
+    call = Call(query, key, value, None, True, scale)
+    view, ask = look(call, rows), Ask(torch.full((1, 1, tokens), 1 / tokens), rows)
 
     def base() -> Tensor:
         output = F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale, enable_gqa=True)
         return output.transpose(1, 2).contiguous()  # as transformers hands it on
 
     def arm() -> object:
-        return attend(query, key, value, plans=[plan], weights=weights, scale=scale)
+        return BLOCKED.attend(call, view, ask)
 
     return Pair(_often(base, 10), _often(arm, 10), "`scaled_dot_product_attention`")
 
@@ -121,13 +124,13 @@ def _metered(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Run:
     the public interface does would leave out a good part of the forward and flatter the ratio.
     """
     weights = row_weights(["all"], real_rows(inputs))
-    layers = set(range(model.config.num_hidden_layers))
+    wanted = Wanted(weights, frozenset(range(model.config.num_hidden_layers)), stop=False)
 
     def run() -> object:
-        recorder = Recorder(weights, layers, stop=False)
-        with opened(model, recorder):
+        recorder = Recorder(wanted)
+        with quiet(model), opened(model, recorder):
             model.base_model(**inputs, use_cache=False)
-        return recorder.received
+        return recorder.results
 
     return run
 
@@ -145,7 +148,7 @@ def _often(run: Run, times: int) -> Run:
 PAIRS: dict[str, Callable[[int], Pair]] = {  # by tokens; a study by prompts
     "last": lambda tokens: default_model(tokens, "last"),
     "all": lambda tokens: default_model(tokens, "all"),
-    "patterns": lambda tokens: default_model(tokens, "all", patterns=True),
+    "patterns": lambda tokens: default_model(tokens, "all", PATTERNS),
     "to-the-end": to_the_end,
     "first-layers": first_layers,
     "qwen-shape": lambda tokens: random_weights("qwen_shape", tokens),

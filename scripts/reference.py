@@ -104,23 +104,7 @@ def _study_file() -> Iterator[str]:
         yield (part.__doc__ or "").strip().split("\n")[0]
         yield ""
         yield from _keys(part)
-        if name == "figures":
-            yield "\nEach kind has options besides these; see [figures](figures.md)."
-        if name == "measure":
-            yield "\n### Measures\n"
-            yield "| name | meaning | one number per | unit |\n|---|---|---|---|"
-            for each in MEASURES.members.values():
-                yield f"| `{each.name}` | {each.meaning} | {'key' if each.axes else 'head'} | {each.unit} |"
-        if name == "conditions":
-            yield from _edits()
-        if name == "classes":
-            yield from _rules()
-        if name == "measure":
-            yield "\n### Query groups\n"
-            yield "| group | meaning |\n|---|---|"
-            for group in GROUPS.members.values():
-                yield f"| `{group.name}` | {group.meaning} |"
-            yield "| a segment's name | The tokens of that segment. |"
+        yield from MORE.get(name, lambda: iter(()))()
     yield "\n## Layers\n"
     yield "`all`, numbers from 0, or relative depths: " + (schema.DepthsSpec.model_fields["depths"].description or "")
     yield "\n## Bundled sets of prompts\n"
@@ -130,6 +114,22 @@ def _study_file() -> Iterator[str]:
     yield "\n## Bundled studies\n"
     for name, path in bundled_studies().items():
         yield f"- `{name}`: {read_study(path).question}"
+
+
+def _measures() -> Iterator[str]:
+    yield "\n### Measures\n"
+    yield "| name | meaning | one number per | unit |\n|---|---|---|---|"
+    for each in MEASURES.members.values():
+        yield f"| `{each.name}` | {each.meaning} | {'key' if each.axes else 'head'} | {each.unit} |"
+    yield "\n### Query groups\n"
+    yield "| group | meaning |\n|---|---|"
+    for group in GROUPS.members.values():
+        yield f"| `{group.name}` | {group.meaning} |"
+    yield "| a segment's name | The tokens of that segment. |"
+
+
+def _figure_options() -> Iterator[str]:
+    yield "\nEach kind has options besides these; see [figures](figures.md)."
 
 
 def _edits() -> Iterator[str]:
@@ -155,6 +155,10 @@ def _rules() -> Iterator[str]:
     yield "| text | key | meaning |\n|---|---|---|"
     for key, rule in rules_by_key().items():
         yield f"| `{rule.prefix}` | `{key}` | {rule.meaning} |"
+
+
+MORE = {"figures": _figure_options, "measure": _measures, "conditions": _edits, "classes": _rules}
+"""What follows the keys of a section."""
 
 
 def _keys(part: type[BaseModel], but: type[BaseModel] | None = None) -> Iterator[str]:
@@ -200,11 +204,11 @@ def _words(annotation: Any) -> str:
 RUN = """\
 # What a run holds
 
-Made from the code by `make docs`. Column names are a contract; more may join. Rows are in the study's order, and the
-same study on the same machine gives the same bytes.
+Made from the code by `make docs`. Column names are a contract; more may join. Rows are in the study's order, and
+the same study on the same machine gives the same bytes.
 
-- `manifest.json`: the study, versions, hashes of model files, evidence, prompts dropped, timings, status, and the SHA-256
-  of every table and every shard in use; it carries its own
+- `manifest.json`: the study, versions, hashes of model files, evidence, prompts dropped, timings, status, and the
+  SHA-256 of every table and every shard in use; it carries its own
 - `study.yaml`: the study file as it was written
 - `shards/SHA256.safetensors`: what was measured, one file per batch, named by the SHA-256 of its bytes
 - `prompts`, `tokens`, `mass` and `heads`, as Parquet: the tables below, made from the shards
@@ -215,21 +219,21 @@ same study on the same machine gives the same bytes.
 - `report.html`: everything on one page
 - `cached/`: results that take long, for the explorer to find; can be removed
 
-A manifest, study file, table or shard that was changed, cut or replaced after it was written is noticed and named before
-a number of it is shown; a cached result is computed again. The same `attnscope run` repairs the run: tables are written
-again from the shards, and what a lost shard held is measured again. To read tables that you changed yourself, use
-`Run(path, verify=False)`: they are read by key, so the order of rows means nothing. While a run is measured, its tables
-are written now and then with what is there so far. Runs of earlier formats are refused with the command that measures
-them again.
+A manifest, study file, table or shard that was changed, cut or replaced after it was written is noticed and named
+before a number of it is shown; a cached result is computed again. The same `attnscope run` repairs the run: tables
+are written again from the shards, and what a lost shard held is measured again. To read tables that you changed
+yourself, use `Run(path, verify=False)`: they are read by key, so the order of rows means nothing. While a run is
+measured, its tables are written now and then with what is there so far. Runs of earlier formats are refused with
+the command that measures them again.
 
 ## Shards
 
-An array is named CELL/NAME, where CELL is the column `cell` of the table `prompts`. `received` has the axes layer, head,
-queries and key, and so has any other measure with one number per key; a measure with one number per head has no key
-axis. `view` gives every layer the number of its view. `seen` (the share of queries that see a key), `NAME.uniform` (the
-measure's value for uniform attention) and `NAME.defined` (the share of queries that have a value) have views in place of
-layers, and one head if all heads are alike. The metadata entry `attnscope` holds the names of the axes and the labels of
-layers, heads and query groups, as JSON."""
+An array is named CELL/NAME, where CELL is the column `cell` of the table `prompts`. `received` has the axes layer,
+head, queries and key, and so has any other measure with one number per key; a measure with one number per head has
+no key axis. `view` gives every layer the number of its view. `seen` (the share of queries that see a key),
+`NAME.uniform` (the measure's value for uniform attention) and `NAME.defined` (the share of queries that have a
+value) have views in place of layers, and one head if all heads are alike. The metadata entry `attnscope` holds the
+names of the axes and the labels of layers, heads and query groups, as JSON."""
 
 
 def _run() -> Iterator[str]:

@@ -58,12 +58,12 @@ def test_mass_is_a_tidy_table_that_adds_up(lens: Lens) -> None:
 
 def test_a_batch_of_mixed_lengths_gives_each_prompt_what_it_gets_alone(lens: Lens) -> None:
     texts = ["One short line.", TEXT * 4, "#", "Twelve words stand in this line, which is neither short nor long."]
-    together = lens.measure_batch(texts, queries=["last", "all"], layers=[0, 15, 29], entropy=True)
+    together = lens.measure_batch(texts, queries=["last", "all"], layers=[0, 15, 29], measures=["entropy"])
     for text, batched in zip(texts, together, strict=True):
-        alone = lens.measure(text, queries=["last", "all"], layers=[0, 15, 29], entropy=True)
+        alone = lens.measure(text, queries=["last", "all"], layers=[0, 15, 29], measures=["entropy"])
         np.testing.assert_allclose(batched.received, alone.received, atol=DEEP)
-        np.testing.assert_allclose(batched.uniform, alone.uniform, atol=SUMMED)
-        np.testing.assert_allclose(batched.entropy, alone.entropy, atol=NATS * DEEP)  # type: ignore[arg-type]
+        np.testing.assert_allclose(batched.uniform().values, alone.uniform().values, atol=SUMMED)
+        np.testing.assert_allclose(batched["entropy"], alone["entropy"], atol=NATS * DEEP)
 
 
 def test_heads_and_own_query_groups_can_be_picked(lens: Lens) -> None:
@@ -144,7 +144,7 @@ def test_layers_that_are_no_numbers_are_refused(lens: Lens, layers: object) -> N
 
 
 def test_one_layer_may_be_given_as_a_number(lens: Lens) -> None:
-    assert lens.measure(TEXT, layers=3).layers == [3]  # type: ignore[arg-type]
+    assert lens.measure(TEXT, layers=3).layers == [3]
 
 
 def test_a_prompt_that_is_no_text_is_refused(lens: Lens) -> None:
@@ -161,4 +161,4 @@ def test_evidence_says_what_the_weights_were_made_from(lens: Lens) -> None:
     evidence = lens.measure(TEXT, layers=[0]).evidence
     assert evidence["weights_made_from"] == "SmolLM2-135M-Instruct.Q4_1.gguf, Q4_1 expanded to float32"
     assert evidence["licence"] == "Apache-2.0"
-    assert repr(lens.measure(TEXT, layers=[0])).startswith("Reading(")
+    assert repr(lens.measure(TEXT, layers=[0])).startswith("Record(")

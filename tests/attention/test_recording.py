@@ -157,11 +157,18 @@ def test_recordings_nest_and_a_lens_inside_one_is_not_heard() -> None:
 def test_an_exception_ends_the_recording_and_leaves_the_model_as_it_was() -> None:
     model = architectures.tiny("llama")
     before = state(model)
-    with pytest.raises(IndexError), attnscope.record(model) as record:
-        model(input_ids=prompt())
-        model(input_ids=torch.tensor([[10**6]]))
+    recordings = []
+
+    def fail() -> None:
+        with attnscope.record(model) as record:
+            recordings.append(record)
+            model(input_ids=prompt())
+            model(input_ids=torch.tensor([[10**6]]))
+
+    with pytest.raises(IndexError):
+        fail()
     assert state(model) == before
-    assert len(record) == 1
+    assert len(recordings[0]) == 1
     with attnscope.record(model) as again:
         model(input_ids=prompt())
     assert len(again) == 1

@@ -32,6 +32,7 @@ def test_a_folder_loads_with_its_facts(llama: Path) -> None:
     loaded = load(str(llama))
     assert (loaded.layers, loaded.heads, loaded.context, loaded.unreadable) == (2, 4, 128, {})
     assert (loaded.architecture, loaded.dtype, loaded.device) == ("LlamaForCausalLM", "float32", "cpu")
+    assert loaded.source is not None
     assert loaded.source.kind == "folder"
     assert not loaded.model.training
     assert len(loaded.fingerprint["model.safetensors"]) == 64

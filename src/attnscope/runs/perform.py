@@ -98,7 +98,7 @@ def perform(
     measured, or not all where that is asked for, before anything in it is changed.
     """
     watch = watcher or Silent()
-    ENGINES.find(request.engine, "--engine")
+    ENGINES.find(request.engine, Parameter("engine"))
     models = looked_up(request)
     with folder.held():
         before, trouble = folder.manifest()
