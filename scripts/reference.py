@@ -40,6 +40,9 @@ FAMILIES = (  # what is added, its entry points, the dummy plugin's module, wher
     ("query group", "attnscope.query_groups", "newest.py", "text/groups/"),
     ("set of prompts", "attnscope.prompt_sets", "sums.py", "text/sets/"),
     ("measure", "attnscope.measures", "reach.py", "measures/"),
+    ("kind of figure", "attnscope.figures", "lengths.py", "figures/kinds/"),
+    ("backend", "attnscope.backends", "careful.py", "attention/backends/"),
+    ("engine", "attnscope.engines", "backwards.py", "runs/engines/"),
 )
 SECTIONS = {
     "models": schema.ModelSpec,

@@ -8,6 +8,9 @@ from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from attnscope.attention.answer import write_answer
 from attnscope.attention.card import Card, evidence_card
 from attnscope.attention.forward import input_device
@@ -18,6 +21,8 @@ from attnscope.attention.meter import Meter, Numbers, Request
 from attnscope.attention.precision import wider
 from attnscope.attention.proof import Proof
 from attnscope.attention.recording import Recording, recording
+from attnscope.attention.seam import Edits, NoEdits, PlacedEdits
+from attnscope.edits.attention import AttentionEdit
 from attnscope.errors import AttnscopeError, Parameter
 from attnscope.measures import MEASURES, Measure
 from attnscope.measures.received import RECEIVED
@@ -27,6 +32,7 @@ from attnscope.models.load import Loaded
 from attnscope.models.load import load as load_model
 from attnscope.models.memory import free_memory
 from attnscope.records import Record
+from attnscope.text.rules import Tokenized
 from attnscope.text.tokens import Token
 
 PROBE = (
@@ -139,6 +145,7 @@ class Lens:
         chat: bool = False,
         rows: Mapping[str, Rows] | None = None,
         measures: Sequence[str] | str = (),
+        edits: Sequence[AttentionEdit] = (),
         beyond_context: bool = False,
         allow_unproven: bool = False,
     ) -> Record:
@@ -146,6 +153,7 @@ class Lens:
 
         queries: `last`, `all`, or names of groups whose positions `rows` gives. chat: put the text through the model's
         chat template as a user message. measures: what else to measure, by name, such as `entropy` (docs/measures.md).
+        edits: changes to attention, such as `Hide(hide="#")` or `Ablate(ablate={8: [0]})`, made while the model runs.
         beyond_context: measure a prompt longer than the model was made for. allow_unproven: get numbers even where they
         can't be compared with eager attention; the evidence says which.
         """
@@ -157,6 +165,7 @@ class Lens:
             chat=chat,
             rows=None if rows is None else [rows],
             measures=measures,
+            edits=edits,
             beyond_context=beyond_context,
             allow_unproven=allow_unproven,
         )[0]
@@ -171,6 +180,7 @@ class Lens:
         chat: bool = False,
         rows: Sequence[Mapping[str, Rows]] | None = None,
         measures: Sequence[str] | str = (),
+        edits: Sequence[AttentionEdit] = (),
         beyond_context: bool = False,
         allow_unproven: bool = False,
     ) -> list[Record]:
@@ -193,6 +203,7 @@ class Lens:
             heads,
             rows=rows,
             measures=measures,
+            edits=edits,
             beyond_context=beyond_context,
             allow_unproven=allow_unproven,
         )
@@ -206,6 +217,7 @@ class Lens:
         *,
         rows: Mapping[str, Rows] | None = None,
         measures: Sequence[str] | str = (),
+        edits: Sequence[AttentionEdit] = (),
         beyond_context: bool = False,
         allow_unproven: bool = False,
     ) -> Record:
@@ -218,6 +230,7 @@ class Lens:
             heads,
             rows=None if rows is None else [rows],
             measures=measures,
+            edits=edits,
             beyond_context=beyond_context,
             allow_unproven=allow_unproven,
         )[0]
@@ -231,6 +244,7 @@ class Lens:
         *,
         rows: Sequence[Mapping[str, Rows]] | None = None,
         measures: Sequence[str] | str = (),
+        edits: Sequence[AttentionEdit] = (),
         beyond_context: bool = False,
         allow_unproven: bool = False,
     ) -> list[Record]:
@@ -239,6 +253,7 @@ class Lens:
             queries=[queries] if isinstance(queries, str) else list(queries),
             layers=self._layers(layers),
             measures=_measures(measures),
+            edits=self._placed(prompts, edits),
             allow_unproven=allow_unproven,
         )
         if rows is not None and len(rows) != len(prompts):
@@ -259,6 +274,32 @@ class Lens:
             record = self._record(text, tokens, request, each)
             records.append(record if wanted is None else record.of_heads(self._known_heads(wanted, len(record.heads))))
         return records
+
+    def log_probs(
+        self, text: str, answer: str, *, chat: bool = False, edits: Sequence[AttentionEdit] = ()
+    ) -> NDArray[np.float64]:
+        """The log probability of each of the answer's tokens after the text, the earlier ones given.
+
+        edits: changes to attention, as in `measure`; positions and query groups count the answer's tokens too.
+        """
+        rendered = self.render(text) if chat else text
+        prompt = self.tokenize(rendered, chat=chat)
+        ids = self.tokenizer(answer, add_special_tokens=False)["input_ids"]
+        _refuse_if_empty(ids, "tokens in the answer", "answer")
+        before = [token.id for token in prompt]
+        whole, more = self.tokenization.spelled(ids, rendered, before)
+        tokens = [*prompt, *more]
+        self._refuse_if_too_long(len(tokens), beyond_context=False)
+        self._refuse_if_unknown(tokens)
+        placed = self._placed([(whole, tokens)], edits)
+        return self._meter.log_probs([token.id for token in tokens], len(before), placed)
+
+    def _placed(self, prompts: Sequence[tuple[str, Sequence[Token]]], edits: Sequence[AttentionEdit]) -> Edits:
+        """The edits with positions in each prompt."""
+        if not edits:
+            return NoEdits()
+        placed = [[edit.placed(Tokenized(text, tokens)) for edit in edits] for text, tokens in prompts]
+        return PlacedEdits(placed, [len(tokens) for _, tokens in prompts])
 
     def _record(self, text: str, tokens: Sequence[Token], request: Request, numbers: Numbers) -> Record:
         sums = numbers.arrays[RECEIVED.name].sum(-1)

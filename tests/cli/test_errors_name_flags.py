@@ -107,8 +107,9 @@ def test_every_parameter_that_an_error_names_is_a_flag_of_some_command() -> None
     named = set()
     for file in SOURCES.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            is_parameter = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Parameter"
-            if is_parameter and node.args and isinstance(node.args[0], ast.Constant):
+            if not isinstance(node, ast.Call) or getattr(node.func, "id", "") != "Parameter" or not node.args:
+                continue
+            if isinstance(node.args[0], ast.Constant):
                 named.add(str(node.args[0].value))
     assert {"device", "out", "limit"} <= named
     assert {name for name in named if flag_name(name) not in flags} == PYTHON_ONLY

@@ -33,8 +33,12 @@ def study(model: object, **changes: object) -> str:
             },
         ],
         "classes": {"id": f"id:{PLUS}", "mapping": {"characters": "="}},
-        "measure": {"queries": ["newest", "last"]},
-        "figures": [{"name": "map", "kind": "heatmap", "measure": "id", "queries": "newest"}],
+        "measure": {"queries": ["newest", "last"], "measures": ["received", "reach"]},
+        "figures": [
+            {"name": "map", "kind": "heatmap", "measure": "id", "queries": "newest"},
+            {"name": "reach", "kind": "heatmap", "measure": "reach", "queries": "newest"},
+            {"name": "lengths", "kind": "lengths", "least": 3},
+        ],
     }
     return yaml.safe_dump({**parts, **changes}, sort_keys=False)
 
@@ -44,8 +48,10 @@ def run(plugin: Path, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
     """A study that uses everything a study can."""
     home = tmp_path_factory.mktemp("run")
     (home / "study.yaml").write_text(study(tiny_model), encoding="utf-8")
-    done = attnscope(plugin, "run", home / "study.yaml", "--out", home / "run")
+    done = attnscope(plugin, "run", home / "study.yaml", "--out", home / "run", "--engine", "backwards")
     assert done.code == 0, done.err
+    exported = attnscope(plugin, "export", home / "run", "--table", "received")
+    assert exported.code == 0, exported.err
     return home / "run"
 
 
@@ -68,7 +74,7 @@ def test_a_plugins_class_rule_and_query_group_have_the_numbers_they_should(run: 
     keys = ["condition", "prompt", "queries", "layer", "head"]
     mass = pl.read_parquet(run / "mass.parquet").filter(pl.col("token_class") == "id").select(*keys, "mass")
     tokens = pl.read_parquet(run / "tokens.parquet").filter(token_id=PLUS).select("condition", "prompt", "position")
-    received = pl.read_parquet(run / "received.parquet").select(*keys, "received")
+    received = pl.read_parquet(run / "exports" / "received.parquet").select(*keys, "received")
     want = received.join(tokens, on=["condition", "prompt"]).with_columns(
         want=pl.col("received").list.get(pl.col("position"))
     )
@@ -87,6 +93,61 @@ def test_what_only_insertions_have_is_left_out_for_a_plugins_edit(run: Path) -> 
     )
     assert "taken" in of_insertion
     assert of_others == [{"mass", "enrichment"}] * 2, quantities
+
+
+def test_a_plugins_measure_is_proven_stored_drawn_and_offered(run: Path, plugin: Path) -> None:
+    heads = pl.read_parquet(run / "heads.parquet").filter(pl.col("measure") == "reach")
+    assert len(heads) == 4 * 3 * 2 * 2 * 4
+    exported = pl.read_parquet(run / "exports" / "received.parquet").filter(pl.col("queries") == "last")
+    keys = ["condition", "prompt", "layer", "head"]
+    both = heads.filter(pl.col("queries") == "last").join(exported, on=keys)
+    for value, received in both.select("value", "received").iter_rows():
+        last = len(received) - 1
+        assert value == pytest.approx(sum((last - key) * share for key, share in enumerate(received)), abs=1e-3)
+    assert (run / "figures" / "reach.png").is_file()
+    manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
+    evidence = manifest["models"]["tiny"]["evidence"]
+    assert evidence["measures"]["reach"] < 1e-3
+    assert manifest["engine"] == "backwards"
+    code = (
+        "from attnscope.analysis.run import Run; from attnscope.explorer.views.overview import run_facts\n"
+        f"print([each.name for each in run_facts('x', Run({str(run)!r})).measures])"
+    )
+    assert "'reach'" in python(plugin, "-c", code).out
+
+
+def test_a_plugins_backend_is_chosen_where_it_can_be_and_named_in_the_evidence(run: Path, plugin: Path) -> None:
+    evidence = json.loads((run / "manifest.json").read_text(encoding="utf-8"))["models"]["tiny"]["evidence"]
+    assert set(evidence["backends"].values()) == {"careful"}
+
+
+def test_a_plugins_figure_is_drawn_with_its_options(run: Path) -> None:
+    table = pl.read_csv(run / "figures" / "lengths.csv")
+    assert set(table["condition"]) == {"none", "bare", "filler", "both"}
+    assert "The longest prompt has" in (run / "figures" / "lengths.md").read_text(encoding="utf-8")
+
+
+WRONG_BACKEND = """\
+from attnscope.attention.backends import Backend
+from attnscope.attention.backends.blocked import BLOCKED
+
+class Wrong(Backend):
+    name, priority = "wrong", 100
+
+    def unsupported(self, call, view, ask):
+        return BLOCKED.unsupported(call, view, ask)
+
+    def attend(self, call, view, ask):
+        result = BLOCKED.attend(call, view, ask)
+        return type(result)({name: 1.001 * values for name, values in result.values.items()}, result.output)
+
+THING = Wrong()
+"""
+
+
+def test_a_backend_that_is_a_little_wrong_is_refused(tiny_model: Path, tmp_path: Path) -> None:
+    site = offer(tmp_path, "attnscope.backends", "wrong:THING", WRONG_BACKEND)
+    attnscope(site, "measure", "a # b", "--model", tiny_model).refuses("can't be read exactly", "differ by")
 
 
 def test_a_caption_says_what_a_plugins_query_group_is(run: Path) -> None:
@@ -122,6 +183,9 @@ def test_generated_pages_are_the_same_with_a_plugin_installed(plugin: Path, tmp_
         ({"conditions": [{"name": "x", "insert": {"cuntdown": 3}, "before": "sum"}]}, ["near: countdown"]),
         ({"measure": {"queries": ["newst"]}, "figures": []}, ["unknown query group 'newst'", "near: newest"]),
         ({"prompts": {"set": "sum"}}, ["unknown set of prompts 'sum'", "near: sums"]),
+        ({"measure": {"measures": ["rech"]}, "figures": []}, ["unknown measure 'rech'", "near: reach"]),
+        ({"figures": [{"name": "x", "kind": "lenghts"}]}, ["unknown kind of figure 'lenghts'", "near: lengths"]),
+        ({"figures": [{"name": "x", "kind": "lengths", "lest": 3}]}, ["lengths has no option 'lest'", "near: least"]),
     ],
 )
 def test_an_error_names_what_a_plugin_has(

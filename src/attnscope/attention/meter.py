@@ -104,6 +104,39 @@ class Meter:
             return [self._batch([prompt], request, each)[0] for prompt, each in zip(prompts, own, strict=True)]
         return self._batch(prompts, request, rows)
 
+    def log_probs(self, ids: Sequence[int], start: int, edits: Edits) -> NDArray[np.float64]:
+        """The log probability of each token from position `start` on, given those before it."""
+        request = Request(["all"], self.readable)
+        proof = self.proof(request)
+        if proof.eager is not None and not isinstance(edits, NoEdits):
+            raise AttnscopeError(
+                f"the attention of {self.name} can't be edited",
+                where="edits",
+                allowed="models that follow transformers' attention interface",
+                todo="choose another model",
+            )
+        given = torch.as_tensor([list(ids)], device=input_device(self.model))
+        nothing = torch.zeros(1, 0, len(ids), device=given.device)
+        wanted = Wanted(nothing, frozenset(), edits=edits, stop=False)
+        forward = measure_forward(self.model, {"input_ids": given}, wanted, eager=proof.eager, logits=True)
+        if forward.logits is None or forward.logits.dim() != 3 or forward.logits.shape[1] != len(ids):
+            raise AttnscopeError(
+                f"{self.name} predicts no next token",
+                where=type(self.model).__name__,
+                allowed="models with a language model head",
+                todo="load the model with its head",
+            )
+        rows = forward.logits[0, start - 1 : -1].double().log_softmax(-1)
+        chosen = rows.gather(-1, given[0, start:, None])[:, 0].cpu().numpy()
+        if not np.isfinite(chosen).all():
+            raise AttnscopeError(
+                f"{self.name} computes numbers that are not finite",
+                where="logits",
+                allowed="finite logits",
+                todo="check the model's weights and the edits",
+            )
+        return np.asarray(chosen, dtype=np.float64)
+
     def _batch(
         self, prompts: Sequence[Sequence[int]], request: Request, rows: Sequence[Mapping[str, Rows]] | None
     ) -> list[Numbers]:

@@ -68,6 +68,8 @@ def whole(text: str, known: Iterable[Span]) -> Text:
 
 def segments_of(tokens: Sequence[Token], spans: Sequence[Span]) -> list[str]:
     """The segment that most of each token's characters lie in, the first if two tie; special tokens are `template`."""
+    if not spans:
+        return [TEMPLATE] * len(tokens)
     names = list(dict.fromkeys([TEMPLATE, *(span.segment for span in spans)]))
     owner = owners(spans, names)
     first, last = (np.array([getattr(token, end) for token in tokens], dtype=np.int64) for end in ("start", "end"))
