@@ -34,7 +34,11 @@ def study(model: object, **changes: object) -> str:
         ],
         "classes": {"id": f"id:{PLUS}", "mapping": {"characters": "="}},
         "measure": {"queries": ["newest", "last"]},
-        "figures": [{"name": "map", "kind": "heatmap", "measure": "id", "queries": "newest"}],
+        "figures": [
+            {"name": "map", "kind": "heatmap", "measure": "id", "queries": "newest"},
+            {"name": "kept", "kind": "heatmap", "measure": "kept", "queries": "last", "conditions": ["filler"]},
+            {"name": "no-kept", "kind": "heatmap", "measure": "kept", "queries": "last", "conditions": ["bare"]},
+        ],
     }
     return yaml.safe_dump({**parts, **changes}, sort_keys=False)
 
@@ -46,6 +50,7 @@ def run(plugin: Path, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
     (home / "study.yaml").write_text(study(tiny_model), encoding="utf-8")
     done = attnscope(plugin, "run", home / "study.yaml", "--out", home / "run")
     assert done.code == 0, done.err
+    (home / "run" / "said.txt").write_text(done.out, encoding="utf-8")
     return home / "run"
 
 
@@ -89,6 +94,12 @@ def test_what_only_insertions_have_is_left_out_for_a_plugins_edit(run: Path) -> 
     assert of_others == [{"mass", "enrichment"}] * 2, quantities
 
 
+def test_a_figure_of_what_only_insertions_have_is_refused_for_a_plugins_edit(run: Path) -> None:
+    assert (run / "figures" / "kept.svg").exists()
+    assert not (run / "figures" / "no-kept.svg").exists()
+    assert "figure no-kept is not drawn: 'kept' is not defined for bare" in (run / "said.txt").read_text()
+
+
 def test_a_caption_says_what_a_plugins_query_group_is(run: Path) -> None:
     assert "the last three tokens" in (run / "figures" / "map.svg").read_text(encoding="utf-8").replace("\u00a0", " ")
 
@@ -120,7 +131,7 @@ def test_generated_pages_are_the_same_with_a_plugin_installed(plugin: Path, tmp_
         ({"conditions": [{"name": "x", "drp": "sum"}]}, ["unknown key 'drp'", "near: drop"]),
         ({"conditions": [{"name": "x", "drop": "summ"}]}, ["no segment 'summ'", "near: sum"]),
         ({"conditions": [{"name": "x", "insert": {"cuntdown": 3}, "before": "sum"}]}, ["near: countdown"]),
-        ({"measure": {"queries": ["newst"]}, "figures": []}, ["unknown query group 'newst'", "near: newest"]),
+        ({"measure": {"queries": ["newst"]}}, ["unknown query group 'newst'", "near: newest"]),
         ({"prompts": {"set": "sum"}}, ["unknown set of prompts 'sum'", "near: sums"]),
     ],
 )
@@ -128,7 +139,7 @@ def test_an_error_names_what_a_plugin_has(
     changes: dict[str, object], words: list[str], plugin: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "study.yaml"
-    file.write_text(study("smollm2-135m-instruct", **changes), encoding="utf-8")
+    file.write_text(study("smollm2-135m-instruct", **{"figures": [], **changes}), encoding="utf-8")
     attnscope(plugin, "tokens", file).refuses(*words)
 
 
