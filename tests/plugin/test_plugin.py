@@ -38,6 +38,8 @@ def study(model: object, **changes: object) -> str:
             {"name": "map", "kind": "heatmap", "measure": "id", "queries": "newest"},
             {"name": "reach", "kind": "heatmap", "measure": "reach", "queries": "newest"},
             {"name": "lengths", "kind": "lengths", "least": 3},
+            {"name": "kept", "kind": "heatmap", "measure": "kept", "queries": "last", "conditions": ["filler"]},
+            {"name": "no-kept", "kind": "heatmap", "measure": "kept", "queries": "last", "conditions": ["bare"]},
         ],
     }
     return yaml.safe_dump({**parts, **changes}, sort_keys=False)
@@ -52,6 +54,7 @@ def run(plugin: Path, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
     assert done.code == 0, done.err
     exported = attnscope(plugin, "export", home / "run", "--table", "received")
     assert exported.code == 0, exported.err
+    (home / "run" / "said.txt").write_text(done.out, encoding="utf-8")
     return home / "run"
 
 
@@ -150,6 +153,12 @@ def test_a_backend_that_is_a_little_wrong_is_refused(tiny_model: Path, tmp_path:
     attnscope(site, "measure", "a # b", "--model", tiny_model).refuses("can't be read exactly", "differ by")
 
 
+def test_a_figure_of_what_only_insertions_have_is_refused_for_a_plugins_edit(run: Path) -> None:
+    assert (run / "figures" / "kept.svg").exists()
+    assert not (run / "figures" / "no-kept.svg").exists()
+    assert "figure no-kept is not drawn: 'kept' is not defined for bare" in (run / "said.txt").read_text()
+
+
 def test_a_caption_says_what_a_plugins_query_group_is(run: Path) -> None:
     assert "the last three tokens" in (run / "figures" / "map.svg").read_text(encoding="utf-8").replace("\u00a0", " ")
 
@@ -181,7 +190,7 @@ def test_generated_pages_are_the_same_with_a_plugin_installed(plugin: Path, tmp_
         ({"conditions": [{"name": "x", "drp": "sum"}]}, ["unknown key 'drp'", "near: drop"]),
         ({"conditions": [{"name": "x", "drop": "summ"}]}, ["no segment 'summ'", "near: sum"]),
         ({"conditions": [{"name": "x", "insert": {"cuntdown": 3}, "before": "sum"}]}, ["near: countdown"]),
-        ({"measure": {"queries": ["newst"]}, "figures": []}, ["unknown query group 'newst'", "near: newest"]),
+        ({"measure": {"queries": ["newst"]}}, ["unknown query group 'newst'", "near: newest"]),
         ({"prompts": {"set": "sum"}}, ["unknown set of prompts 'sum'", "near: sums"]),
         ({"measure": {"measures": ["rech"]}, "figures": []}, ["unknown measure 'rech'", "near: reach"]),
         ({"figures": [{"name": "x", "kind": "lenghts"}]}, ["unknown kind of figure 'lenghts'", "near: lengths"]),
@@ -192,7 +201,7 @@ def test_an_error_names_what_a_plugin_has(
     changes: dict[str, object], words: list[str], plugin: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "study.yaml"
-    file.write_text(study("smollm2-135m-instruct", **changes), encoding="utf-8")
+    file.write_text(study("smollm2-135m-instruct", **{"figures": [], **changes}), encoding="utf-8")
     attnscope(plugin, "tokens", file).refuses(*words)
 
 
