@@ -41,12 +41,12 @@ def sheets(found: Compared, queries: str) -> list[Sheet]:
     overall = found.overall.filter(pl.col("queries") == queries)
     heads = found.heads.filter(pl.col("queries") == queries)
     sides = found.comparison.sides
-    made = [_classes(overall, sides)]
+    tables = [_classes(overall, sides)]
     if found.comparison.inserts:
-        made += [_parts(overall)] if found.comparison.same_base else []
-        made.append(_insertion(overall, sides))
-    made.append(_top(heads, overall))
-    return [each for each in made if each.rows]
+        tables += [_decomposition(overall)] if found.comparison.same_base else []
+        tables.append(_insertion(overall, sides))
+    tables.append(_top(heads, overall))
+    return [each for each in tables if each.rows]
 
 
 def facts(found: Compared) -> list[str]:
@@ -110,7 +110,7 @@ def _classes(overall: pl.DataFrame, sides: tuple[str, str]) -> Sheet:
     return Sheet("mass by class, mean over the heads compared", columns, rows, grayed)
 
 
-def _parts(overall: pl.DataFrame) -> Sheet:
+def _decomposition(overall: pl.DataFrame) -> Sheet:
     rows, grayed = [], []
     spread = {row["token_class"]: row for row in _of(overall, REDISTRIBUTION)}
     diluted = {row["token_class"]: row for row in _of(overall, DILUTION)}

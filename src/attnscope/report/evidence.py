@@ -148,15 +148,15 @@ def _range(layers: list[int]) -> str:
 
 
 def _of_prompts(run: Run) -> Iterator[str]:
-    held = run.table("prompts").select("model", "condition", "prompt", "aligned", "remerged").collect()
-    counts = {tuple(side): count for *side, count in held.group_by("model", "condition").len().iter_rows()}
+    prompts = run.table("prompts").select("model", "condition", "prompt", "aligned", "remerged").collect()
+    counts = {tuple(side): count for *side, count in prompts.group_by("model", "condition").len().iter_rows()}
     wanted = [(model.label, part.name) for model in run.study.models for part in run.study.conditions]
     for model, condition in wanted:
         count = counts.get((model, condition), 0)
         yield f"{model}, {condition}: {sentences.counted(count, 'prompt') if count else 'NO PROMPT'}."
     arms = len(wanted)
-    whole = held.group_by("prompt").len().filter(pl.col("len") == arms)
-    every = held["prompt"].n_unique()
+    whole = prompts.group_by("prompt").len().filter(pl.col("len") == arms)
+    every = prompts["prompt"].n_unique()
     yield f"{len(whole)} of {sentences.counted(every, 'prompt')} were measured under every model and condition."
     dropped = run.manifest.dropped
     if not dropped:
@@ -167,10 +167,10 @@ def _of_prompts(run: Run) -> Iterator[str]:
     if len(reasons) > MOST_REASONS:
         others = sum(count for _, count in reasons[MOST_REASONS:])
         yield f"Dropped, {sentences.counted(others, 'prompt')} more; the manifest has them all."
-    if not held["aligned"].all():
-        astray = sentences.counted(int((~held["aligned"]).sum()), "prompt")
+    if not prompts["aligned"].all():
+        astray = sentences.counted(int((~prompts["aligned"]).sum()), "prompt")
         yield f"{astray} can't be aligned to the base prompt, so none of their tokens is shared."
-    merged = int(held["remerged"].sum())
+    merged = int(prompts["remerged"].sum())
     if merged:
         yield f"{sentences.counted(merged, 'token')} of base text have no counterpart in the base prompt."
 

@@ -112,14 +112,15 @@ def _place(column: str, order: Sequence[Any]) -> pl.Expr:
 def _over_heads(run: Run, options: BarsOptions, side: Side) -> pl.DataFrame:
     """condition, layer, token_class, prompt, mass, expected: mean over the heads shown."""
     layers, names = selection.layers(run, options, side.model), selection.classes(run, options)
-    held = masses(run, side.model, side.condition)
+    by_class = masses(run, side.model, side.condition)
     group = run.study.measure.queries.index(selection.queries(run, options))
     heads = [run.heads(side.model).index(head) for head in selection.heads(run, options, side.model)]
     which = np.ix_(
         [run.layers(side.model).index(layer) for layer in layers], heads, [run.classes.index(name) for name in names]
     )
     mass, expected = (
-        each[:, group].transpose(1, 2, 3, 0)[which].mean(1).transpose(2, 0, 1) for each in (held.mass, held.expected)
+        each[:, group].transpose(1, 2, 3, 0)[which].mean(1).transpose(2, 0, 1)
+        for each in (by_class.mass, by_class.expected)
     )
     prompt, layer, name = np.indices(mass.shape).reshape(3, -1)
     return pl.DataFrame(
@@ -127,7 +128,7 @@ def _over_heads(run: Run, options: BarsOptions, side: Side) -> pl.DataFrame:
             "condition": [side.condition] * mass.size,
             "layer": np.asarray(layers, dtype=np.int64)[layer],
             "token_class": pl.Series(names, dtype=pl.String).gather(name),
-            "prompt": held.prompts[prompt],
+            "prompt": by_class.prompts[prompt],
             "mass": mass.ravel(),
             "expected": expected.ravel(),
         }
