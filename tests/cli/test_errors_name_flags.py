@@ -106,6 +106,6 @@ def test_every_parameter_that_an_error_names_is_a_flag_of_some_command() -> None
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Parameter" and node.args:
                 assert isinstance(node.args[0], ast.Constant), file
-                named.add(node.args[0].value)
+                named.add(str(node.args[0].value))
     assert {"device", "out", "limit"} <= named
     assert {name for name in named if flag_name(name) not in flags} == set()
