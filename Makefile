@@ -1,8 +1,11 @@
 # make demo: a first real measurement, from nothing. make test: everything, green. Both are cheap to run again.
-.PHONY: demo test lint bench docs clean environment browser
+# make test-unit: what needs neither real weights nor a browser; test-model and test-browser: the rest.
+.PHONY: demo test test-unit test-model test-browser lint bench docs clean environment browser
 .DEFAULT_GOAL := demo
 SHELL := /bin/bash
 RUN := .venv/bin
+# two processes, a core each
+PYTEST := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(RUN)/python -m pytest -n 2 --dist worksteal
 
 environment:
 	@scripts/environment
@@ -22,7 +25,16 @@ browser:
 
 test: environment browser lint
 	@echo "==> tests"
-	@OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(RUN)/python -m pytest -n 2 --dist worksteal  # two processes, a core each
+	@$(PYTEST)
+
+test-unit: environment
+	@$(PYTEST) -m unit
+
+test-model: environment
+	@$(PYTEST) -m model
+
+test-browser: environment browser
+	@$(PYTEST) -m browser
 
 lint: environment
 	@echo "==> style, types, import rules"

@@ -28,6 +28,7 @@ def test_generated_pages_are_what_make_docs_would_write() -> None:
         assert path.read_text(encoding="utf-8") == text, f"{path.name} is stale: run make docs"
 
 
+@pytest.mark.model
 def test_the_readmes_python_runs() -> None:
     (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     names: dict[str, Any] = {}
@@ -35,6 +36,7 @@ def test_the_readmes_python_runs() -> None:
     assert names["reading"].received.shape[:3] == (2, 9, 2)
 
 
+@pytest.mark.model
 def test_the_encoders_first_position_is_its_sink_whatever_stands_there() -> None:
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "encoder.md").read_text("utf-8"), re.DOTALL)
     names: dict[str, Any] = {}
@@ -46,6 +48,7 @@ def test_the_encoders_first_position_is_its_sink_whatever_stands_there() -> None
         assert [float(cell) for cell in line.split("|")[2:-1]] == pytest.approx(means, abs=0.0051)
 
 
+@pytest.mark.model
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.name)
 def test_every_example_study_can_be_run(path: Path, run: Run) -> None:
     done = run("run", path, "--limit", "2", "--dry-run")
@@ -68,6 +71,7 @@ def test_the_published_readings_are_drawn_as_their_page_says(run: Run, tmp_path:
     assert "Qwen-Phys" in (tmp_path / "published.svg").read_text()
 
 
+@pytest.mark.model
 def test_the_readmes_commands_run(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("examples").mkdir()

@@ -6,7 +6,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-import attnscope
 from attnscope import AttnscopeError, Lens
 from tests.attention import reference
 from tests.tolerances import DEEP, NATS, SUMMED
@@ -15,8 +14,8 @@ TEXT = "Solve: # # . * * moves right.\nAnswer:"
 
 
 @pytest.fixture(scope="module")
-def lens() -> Lens:
-    return attnscope.load("smollm2-135m-instruct")
+def lens(smollm2: Lens) -> Lens:
+    return smollm2
 
 
 def test_three_calls_give_exact_numbers(lens: Lens) -> None:

@@ -20,6 +20,8 @@ from attnscope.text.segments import Piece, whole
 from tests.attention import reference
 from tests.tolerances import DEEP
 
+pytestmark = pytest.mark.model
+
 GEMMA, MINILM, SMOLLM2 = "gemma-3-270m", "minilm-l6", "smollm2-135m-instruct"
 _rows = (files("attnscope.text.sets") / "problems.jsonl").read_text(encoding="utf-8").splitlines()
 TEXT = "\n".join(json.loads(row)["question"] for row in _rows)

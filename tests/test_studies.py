@@ -19,6 +19,8 @@ from tests.tolerances import DEEP, SUMMED
 SIGNS = {"hash": brute.characters("#"), "star": brute.characters("*"), "whitespace": brute.pattern(r"\s")}
 
 
+pytestmark = pytest.mark.model
+
 SOURCES = {"SmolLM2-135M": "smollm2-135m-instruct", "SmolLM2-blocks": "smollm2-135m-blocks"}
 EVERY = {**SOURCES, "Gemma-3-270M": "gemma-3-270m", "MiniLM-L6": "minilm-l6"}
 HEADS = {"SmolLM2-135M": 30 * 9, "SmolLM2-blocks": 30 * 9, "Gemma-3-270M": 18 * 4, "MiniLM-L6": 6 * 12}

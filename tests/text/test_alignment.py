@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnscope.errors import AttnscopeError
-from attnscope.models.load import look_up
 from attnscope.models.tokenization import Tokenization
 from attnscope.text.alignment import Places, align, carry_over
 from attnscope.text.classes import membership
@@ -47,8 +46,8 @@ TEXTS = st.one_of(
 
 
 @pytest.fixture(scope="module")
-def tokenization() -> Tokenization:
-    return look_up("smollm2-135m-instruct").tokenization
+def tokenization(smollm2_tokenization: Tokenization) -> Tokenization:
+    return smollm2_tokenization
 
 
 def text_of(before: str, inserted: str, after: str) -> Text:
