@@ -145,8 +145,8 @@ RUN = """\
 Made from the code by `make docs`. Column names are a contract; more may join. Rows are in the study's order, and the
 same study on the same machine gives the same bytes.
 
-- `manifest.json`: the study, versions, hashes of model files, evidence, prompts dropped, timings, status, and the SHA-256
-  of every table and every shard in use; it carries its own
+- `manifest.json`: the study, versions, hashes of model files, evidence, prompts dropped, timings, status, and the
+  SHA-256 of every table and every shard in use; it carries its own
 - `study.yaml`: the study file as it was written
 - `shards/SHA256.safetensors`: what was measured, one file per batch, named by the SHA-256 of its bytes
 - `prompts`, `tokens`, `mass` and `heads`, as Parquet: the tables below, made from the shards
@@ -157,21 +157,21 @@ same study on the same machine gives the same bytes.
 - `report.html`: everything on one page
 - `cached/`: results that take long, for the explorer to find; can be removed
 
-A manifest, study file, table or shard that was changed, cut or replaced after it was written is noticed and named before
-a number of it is shown; a cached result is computed again. The same `attnscope run` repairs the run: tables are written
-again from the shards, and what a lost shard held is measured again. To read tables that you changed yourself, use
-`Run(path, verify=False)`: they are read by key, so the order of rows means nothing. While a run is measured, its tables
-are written now and then with what is there so far. Runs of earlier formats are refused with the command that measures
-them again.
+A manifest, study file, table or shard that was changed, cut or replaced after it was written is noticed and named
+before a number of it is shown; a cached result is computed again. The same `attnscope run` repairs the run: tables
+are written again from the shards, and what a lost shard held is measured again. To read tables that you changed
+yourself, use `Run(path, verify=False)`: they are read by key, so the order of rows means nothing. While a run is
+measured, its tables are written now and then with what is there so far. Runs of earlier formats are refused with the
+command that measures them again.
 
 ## Shards
 
-An array is named CELL/NAME, where CELL is the column `cell` of the table `prompts`. `received` has the axes layer, head,
-queries and key, and so has any other measure with one number per key; a measure with one number per head has no key
-axis. `view` gives every layer the number of its view. `seen` (the share of queries that see a key), `NAME.uniform` (the
-measure's value for uniform attention) and `NAME.defined` (the share of queries that have a value) have views in place of
-layers, and one head if all heads are alike. The metadata entry `attnscope` holds the names of the axes and the labels of
-layers, heads and query groups, as JSON."""
+An array is named CELL/NAME, where CELL is the column `cell` of the table `prompts`. `received` has the axes layer,
+head, queries and key, and so has any other measure with one number per key; a measure with one number per head has no
+key axis. `view` gives every layer the number of its view. `seen` (the share of queries that see a key),
+`NAME.uniform` (the measure's value for uniform attention) and `NAME.defined` (the share of queries that have a value)
+have views in place of layers, and one head if all heads are alike. The metadata entry `attnscope` holds the names of
+the axes and the labels of layers, heads and query groups, as JSON."""
 
 
 def _run() -> Iterator[str]:
