@@ -208,7 +208,9 @@ def test_rounding_is_measured_and_makes_no_effect(tiny: Path, tmp_path: Path) ->
     assert full is not None
     assert half is not None
     assert full.max() < SHALLOW < 20 * SHALLOW < half.max() < 0.2
-    assert run.manifest.models["half"].sample.noise.reference == "float32"
+    sample = run.manifest.models["half"].sample
+    assert sample is not None
+    assert sample.noise.reference == "float32"
     heads = compare(comparisons(run)[0]).heads.filter(quantity="mass")
     assert heads["difference"].abs().max() > SHALLOW  # type: ignore[operator]
     assert (heads["difference"].abs() <= heads["floor"]).mean() >= 0.9  # type: ignore[operator]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -42,7 +43,7 @@ ENGINE = Backwards()
 
 
 @pytest.fixture
-def backwards(monkeypatch: pytest.MonkeyPatch) -> Backwards:
+def backwards(monkeypatch: pytest.MonkeyPatch) -> Iterator[Backwards]:
     """An installed package's engine."""
     entry = EntryPoint("backwards", f"{__name__}:ENGINE", "attnscope.engines")
     monkeypatch.setattr(
