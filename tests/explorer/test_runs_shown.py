@@ -249,6 +249,7 @@ def test_a_token_of_100000_characters_is_shown_cut_and_never_run(
     huge = "<script>pwned=1</script>" * 4167
     first = pl.when(pl.col("position") == 0).then(pl.lit(huge)).otherwise(pl.col("text"))
     tokens.with_columns(text=first).write_parquet(home / "tokens.parquet")
+    sealed(home)
     with serving(str(home), "--port", free_port()) as address:
         page = watched.open(f"{address}huge/prompt/1?beside=condition:filler")
         text = page.locator(".token").first.inner_text()

@@ -23,6 +23,7 @@ from attnscope.errors import AttnscopeError
 from attnscope.runs import batches as batches_module
 from attnscope.runs.batches import PADDING, Budget, batches
 from attnscope.runs.columns import TABLES
+from attnscope.runs.manifest import read_manifest
 from attnscope.studies import perform_request, request_study, run_study
 from tests.handmade import exported
 from tests.runs import brute
@@ -32,9 +33,11 @@ TABLE_FILES = [f"{name}.parquet" for name in TABLES]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Everything measured: the tables, and the shards under their names."""
-    shards = {path.name: path.read_bytes() for path in (folder / "shards").iterdir()}
-    return {name: (folder / name).read_bytes() for name in TABLE_FILES} | shards
+    """The tables, and the shards that they are made from."""
+    manifest = read_manifest(folder)
+    assert manifest is not None
+    shards = [f"shards/{shard.sha256}.safetensors" for shard in manifest.shards]
+    return {name: (folder / name).read_bytes() for name in [*TABLE_FILES, *shards]}
 
 
 def test_masses_are_those_of_eager_attention(study_file: Path, tiny_models: tuple[Path, Path], tmp_path: Path) -> None:
