@@ -241,3 +241,10 @@ def test_the_proof_itself_is_what_eager_attention_gives() -> None:
     record = lens.measure_tokens(some_ids(50), ["all"])
     for layer, attention in enumerate(attentions):
         np.testing.assert_allclose(record.received[layer, :, 0], attention[0].mean(1), atol=SHALLOW)
+
+
+def test_a_lens_needs_a_transformers_model_and_a_fast_tokenizer() -> None:
+    with pytest.raises(AttnscopeError, match=r"a Linear can't be read.*transformers model"):
+        Lens(torch.nn.Linear(2, 2), tiny.tokenizer())
+    with pytest.raises(AttnscopeError, match="AutoTokenizer"):
+        Lens(llama(), None)

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
-from attnscope.errors import AttnscopeError
+from attnscope.errors import AttnscopeError, Parameter
 from attnscope.models.architecture import describe
 from attnscope.models.load import Loaded
 from attnscope.models.tokenization import Tokenization
@@ -16,6 +16,13 @@ from attnscope.models.tokenization import Tokenization
 def in_memory(model: nn.Module, tokenizer: Any, name: str | None = None) -> Loaded:
     """The facts of a transformers model, also one that is compiled or wrapped by PEFT."""
     inner = unwrapped(model)
+    if not getattr(tokenizer, "is_fast", False):
+        raise AttnscopeError(
+            f"a {type(tokenizer).__name__} does not say which characters a token covers",
+            where=Parameter("tokenizer"),
+            allowed="a fast tokenizer of transformers, as AutoTokenizer gives it",
+            todo="load the model's tokenizer with AutoTokenizer.from_pretrained",
+        )
     label = name or getattr(inner.config, "name_or_path", None) or type(inner).__name__
     facts = describe(inner.config, label)
     weight = next(inner.parameters())
@@ -55,7 +62,7 @@ def unwrapped(model: nn.Module) -> PreTrainedModel:
             break
     raise AttnscopeError(
         f"a {type(model).__name__} can't be read",
-        where="model",
+        where=Parameter("model"),
         allowed="a transformers model, also compiled or wrapped by PEFT",
         todo="give the transformers model itself",
     )

@@ -20,14 +20,12 @@ from attnscope.attention.loss import check_input
 from attnscope.attention.meter import Meter, Numbers, Request
 from attnscope.attention.precision import wider
 from attnscope.attention.proof import Proof
-from attnscope.attention.recording import Recording, recording
 from attnscope.attention.seam import Edits, NoEdits, PlacedEdits
 from attnscope.edits.attention import AttentionEdit
 from attnscope.errors import AttnscopeError, Parameter
-from attnscope.measures import MEASURES, Measure
+from attnscope.lens.arguments import chosen_measures, no_such_head, no_such_layer, numbers_of, refuse_if_empty
 from attnscope.measures.received import RECEIVED
-from attnscope.models.architecture import describe
-from attnscope.models.in_memory import in_memory, unwrapped
+from attnscope.models.in_memory import in_memory
 from attnscope.models.load import Loaded
 from attnscope.models.load import load as load_model
 from attnscope.models.memory import free_memory
@@ -72,42 +70,6 @@ def load(
             allow_pickle=allow_pickle,
         )
     )
-
-
-@contextmanager
-def record(
-    model: Any,
-    *,
-    queries: Sequence[str] | str = ("last",),
-    layers: Sequence[int] | int | None = None,
-    heads: Sequence[int] | int | None = None,
-    measures: Sequence[str] | str = (),
-    name: str | None = None,
-) -> Iterator[Recording]:
-    """Record attention while your own code runs a model: a training or evaluation loop, `generate`, a plain forward.
-
-        with attnscope.record(model, queries=["last"], layers=[0, 16]) as record:
-            model.generate(**inputs, max_new_tokens=64)
-        record.received  # one entry per forward step, with labelled axes
-
-    model: any transformers model, also compiled or wrapped by PEFT; nothing stays on it afterwards. queries: `last` and
-    `all`, of the tokens that each forward is given. layers, heads: all by default. measures: what else to measure, by
-    name. Gradients flow as without it. The model is first compared with its own eager attention on a few tokens.
-    """
-    inner = unwrapped(model)
-    label = name or getattr(inner.config, "name_or_path", None) or type(inner).__name__
-    facts = describe(inner.config, label)
-    chosen = facts.softmax_layers if layers is None else _numbers(layers, "layers")
-    for layer in chosen:
-        if layer not in facts.softmax_layers:
-            raise _no_layer(label, layer, facts.unreadable, facts.softmax_layers)
-    wanted = None if heads is None else _numbers(heads, "heads")
-    for head in wanted or ():
-        if not 0 <= head < facts.heads:
-            raise _no_head(label, head, facts.heads)
-    groups = [queries] if isinstance(queries, str) else list(queries)
-    with recording(inner, label, queries=groups, layers=chosen, heads=wanted, measures=_measures(measures)) as recorded:
-        yield recorded
 
 
 class Lens:
@@ -185,7 +147,7 @@ class Lens:
         allow_unproven: bool = False,
     ) -> list[Record]:
         """`measure` for several prompts in one forward; each gets the numbers it would get alone."""
-        _refuse_if_empty(texts, "prompts", "texts")
+        refuse_if_empty(texts, "prompts", "texts")
         for text in texts:
             if not isinstance(text, str):
                 raise AttnscopeError(
@@ -222,7 +184,7 @@ class Lens:
         allow_unproven: bool = False,
     ) -> Record:
         """`measure` for a prompt given as token ids; its text is the tokens' own, one after the other."""
-        _refuse_if_empty(ids, "token ids", "ids")
+        refuse_if_empty(ids, "token ids", "ids")
         return self.measure_prepared(
             [self.tokenization.spelled(ids)],
             queries,
@@ -252,7 +214,7 @@ class Lens:
         request = Request(
             queries=[queries] if isinstance(queries, str) else list(queries),
             layers=self._layers(layers),
-            measures=_measures(measures),
+            measures=chosen_measures(measures),
             edits=self._placed(prompts, edits),
             allow_unproven=allow_unproven,
         )
@@ -267,7 +229,7 @@ class Lens:
             self._refuse_if_too_long(len(tokens), beyond_context)
             self._refuse_if_unknown(tokens)
         ids = [[token.id for token in tokens] for _, tokens in prompts]
-        wanted = None if heads is None else self._known_heads(_numbers(heads, "heads"), self.loaded.heads)
+        wanted = None if heads is None else self._known_heads(numbers_of(heads, "heads"), self.loaded.heads)
         numbers = self._meter.read(ids, request, rows)
         records = []
         for (text, tokens), each in zip(prompts, numbers, strict=True):
@@ -285,7 +247,7 @@ class Lens:
         rendered = self.render(text) if chat else text
         prompt = self.tokenize(rendered, chat=chat)
         ids = self.tokenizer(answer, add_special_tokens=False)["input_ids"]
-        _refuse_if_empty(ids, "tokens in the answer", "answer")
+        refuse_if_empty(ids, "tokens in the answer", "answer")
         before = [token.id for token in prompt]
         whole, more = self.tokenization.spelled(ids, rendered, before)
         tokens = [*prompt, *more]
@@ -389,7 +351,7 @@ class Lens:
     def evidence(self, queries: Sequence[str] = ("all",), measures: Sequence[str] = ()) -> dict[str, Any]:
         """What shows that every layer is read exactly for these query groups and measures, as plain data."""
         loaded = self.loaded
-        request = Request(list(queries), self._meter.readable, _measures(measures))
+        request = Request(list(queries), self._meter.readable, chosen_measures(measures))
         return {
             **self._meter.proof(request, few=list(queries) == ["last"]).as_data(),
             "input": vars(self.input_check),
@@ -410,16 +372,16 @@ class Lens:
                     todo=("name the layers to measure: ", Parameter("layers")),
                 )
             return list(readable)
-        numbers = _numbers(layers, "layers")
+        numbers = numbers_of(layers, "layers")
         for layer in numbers:
             if layer not in readable:
-                raise _no_layer(self.name, layer, self._meter.unreadable, readable)
+                raise no_such_layer(self.name, layer, self._meter.unreadable, readable)
         return list(dict.fromkeys(numbers))
 
     def _known_heads(self, heads: Sequence[int], count: int) -> list[int]:
         for head in heads:
             if not 0 <= head < count:
-                raise _no_head(self.name, head, count)
+                raise no_such_head(self.name, head, count)
         return list(dict.fromkeys(heads))
 
     def _refuse_if_check_too_long(self, tokens: int) -> None:
@@ -458,52 +420,3 @@ class Lens:
                     allowed=f"ids 0 to {most - 1}",
                     todo="check that the tokenizer belongs to the model",
                 )
-
-
-def _measures(names: Sequence[str] | str) -> tuple[Measure, ...]:
-    """`received` and those named, each once."""
-    wanted = [names] if isinstance(names, str) else list(names)
-    members = [MEASURES.find(name, Parameter("measures")) for name in dict.fromkeys(wanted)]
-    return (RECEIVED, *(each for each in members if each is not RECEIVED))
-
-
-def _no_layer(name: str, layer: int, unreadable: Mapping[int, str], readable: Sequence[int]) -> AttnscopeError:
-    return AttnscopeError(
-        f"layer {layer} of {name} can't be measured: {unreadable.get(layer, 'there is no such layer')}",
-        where=Parameter("layers"),
-        allowed=_range(readable),
-        todo="choose layers from these",
-    )
-
-
-def _no_head(name: str, head: int, count: int) -> AttnscopeError:
-    return AttnscopeError(
-        f"{name} has no head {head}",
-        where=Parameter("heads"),
-        allowed=f"heads 0 to {count - 1}",
-        todo="choose heads from these",
-    )
-
-
-def _numbers(given: Sequence[int] | int, what: str) -> list[int]:
-    """Layers or heads as a caller may write them: one number or several."""
-    numbers = [given] if isinstance(given, int) else list(given)
-    if not numbers or any(isinstance(number, str | bool) or number != int(number) for number in numbers):
-        raise AttnscopeError(
-            f"{what} are not numbers",
-            where=Parameter(what, given),
-            allowed=f"a list such as {what}=[0, 16]",
-            todo="give numbers",
-        )
-    return [int(number) for number in numbers]
-
-
-def _refuse_if_empty(items: Sequence[object], what: str, where: str) -> None:
-    if len(items) == 0:
-        raise AttnscopeError(f"there are no {what}", where=Parameter(where), allowed="at least one", todo="give some")
-
-
-def _range(layers: Sequence[int]) -> str:
-    if list(layers) == list(range(len(layers))):
-        return f"layers 0 to {len(layers) - 1}"
-    return f"layers {', '.join(map(str, layers))}"
