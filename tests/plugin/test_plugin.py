@@ -159,6 +159,19 @@ def test_a_figure_of_what_only_insertions_have_is_refused_for_a_plugins_edit(run
     assert "figure no-kept is not drawn: 'kept' is not defined for bare" in (run / "said.txt").read_text()
 
 
+def test_a_plugins_query_group_can_be_measured_in_python(plugin: Path, tiny_model: Path) -> None:
+    code = (
+        "import attnscope, numpy as np\n"
+        f"lens = attnscope.load({str(tiny_model)!r})\n"
+        "named = lens.measure('a # b * c', queries=['newest'])\n"
+        "given = lens.measure('a # b * c', queries=['mine'], rows={'mine': [6, 7, 8]})\n"
+        "print(np.abs(named.received.values - given.received.values).max())\n"
+    )
+    done = python(plugin, "-c", code)
+    assert done.code == 0, done.err
+    assert float(done.out) == 0
+
+
 def test_a_caption_says_what_a_plugins_query_group_is(run: Path) -> None:
     assert "the last three tokens" in (run / "figures" / "map.svg").read_text(encoding="utf-8").replace("\u00a0", " ")
 

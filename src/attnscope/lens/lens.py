@@ -30,7 +30,9 @@ from attnscope.models.load import Loaded
 from attnscope.models.load import load as load_model
 from attnscope.models.memory import free_memory
 from attnscope.records import Record
+from attnscope.text.groups import GROUPS, WITHOUT_TOKENS, rows_of
 from attnscope.text.rules import Tokenized
+from attnscope.text.segments import segments_of
 from attnscope.text.tokens import Token
 
 PROBE = (
@@ -113,7 +115,7 @@ class Lens:
     ) -> Record:
         """What every key receives from the query groups, in the layers and heads asked for (all of them by default).
 
-        queries: `last`, `all`, or names of groups whose positions `rows` gives. chat: put the text through the model's
+        queries: `last`, `all`, another query group, or names of your own whose positions `rows` gives. chat: put the text through the model's
         chat template as a user message. measures: what else to measure, by name, such as `entropy` (docs/measures.md).
         edits: changes to attention, such as `Hide(hide="#")` or `Ablate(ablate={8: [0]})`, made while the model runs.
         beyond_context: measure a prompt longer than the model was made for. allow_unproven: get numbers even where they
@@ -230,7 +232,7 @@ class Lens:
             self._refuse_if_unknown(tokens)
         ids = [[token.id for token in tokens] for _, tokens in prompts]
         wanted = None if heads is None else self._known_heads(numbers_of(heads, "heads"), self.loaded.heads)
-        numbers = self._meter.read(ids, request, rows)
+        numbers = self._meter.read(ids, request, _with_named_rows(prompts, request.queries, rows))
         records = []
         for (text, tokens), each in zip(prompts, numbers, strict=True):
             record = self._record(text, tokens, request, each)
@@ -420,3 +422,20 @@ class Lens:
                     allowed=f"ids 0 to {most - 1}",
                     todo="check that the tokenizer belongs to the model",
                 )
+
+
+def _with_named_rows(
+    prompts: Sequence[tuple[str, Sequence[Token]]],
+    queries: Sequence[str],
+    rows: Sequence[Mapping[str, Rows]] | None,
+) -> Sequence[Mapping[str, Rows]] | None:
+    """The rows given, and those of query groups that a package adds; `last` and `all` need none."""
+    given: Sequence[Mapping[str, Rows]] = [{} for _ in prompts] if rows is None else rows
+    named = [name for name in queries if name in GROUPS.members and name not in WITHOUT_TOKENS]
+    wanted = [[name for name in named if name not in own] for own in given]
+    if not any(wanted):
+        return rows
+    return [
+        {**own, **{name: rows_of(name, tokens, segments_of(tokens, ())) for name in names}}
+        for (_, tokens), own, names in zip(prompts, given, wanted, strict=True)
+    ]
