@@ -8,6 +8,7 @@ import pytest
 
 import attnscope
 from attnscope import AttnscopeError, Lens
+from attnscope.models.builtin import BUILTINS
 from tests.meter import reference
 from tests.tolerances import DEEP, NATS, SUMMED
 
@@ -159,6 +160,8 @@ def test_a_check_that_would_not_fit_the_memory_is_refused(lens: Lens) -> None:
 
 def test_evidence_says_what_the_weights_were_made_from(lens: Lens) -> None:
     evidence = lens.measure(TEXT, layers=[0]).evidence
-    assert evidence["weights_made_from"] == "SmolLM2-135M-Instruct.Q4_1.gguf, Q4_1 expanded to float32"
+    packed = BUILTINS["smollm2-135m-instruct"].packed
+    expected = f"{packed.weights} (SHA-256 {packed.sha256}), expanded from Q4_1 to float32"
+    assert evidence["weights_made_from"] == expected
     assert evidence["licence"] == "Apache-2.0"
     assert repr(lens.measure(TEXT, layers=[0])).startswith("Reading(")

