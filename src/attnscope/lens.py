@@ -112,6 +112,7 @@ class Lens:
             queries,
             layers,
             heads,
+            chat=chat,
             rows=rows,
             entropy=entropy,
             patterns=patterns,
@@ -152,12 +153,16 @@ class Lens:
         layers: Sequence[int] | None = None,
         heads: Sequence[int] | None = None,
         *,
+        chat: bool = False,
         rows: Sequence[Mapping[str, Rows]] | None = None,
         entropy: bool = False,
         patterns: bool = False,
         beyond_context: bool = False,
     ) -> list[Reading]:
-        """`measure_batch` for prompts that have their tokens already: each a text and its tokens."""
+        """`measure_batch` for prompts that have their tokens already: each a text and its tokens.
+
+        chat: they went through the chat template.
+        """
         texts, tokens = [text for text, _ in prompts], [each for _, each in prompts]
         chosen = self._layers(layers)
         groups = [queries] if isinstance(queries, str) else list(queries)
@@ -171,7 +176,7 @@ class Lens:
         for each in tokens:
             self._refuse_if_too_long(len(each), beyond_context)
             self._refuse_if_unknown(each)
-        parity = self.parity
+        parity, check = self.parity, self.input_check
         ids = [[token.id for token in each] for each in tokens]
         picked = self._heads(heads, chosen)
         found = self._meter.read(ids, groups, chosen, parity=parity, rows=rows, entropy=entropy, patterns=patterns)
@@ -186,7 +191,10 @@ class Lens:
                 uniform=one.uniform if one.uniform.shape[1] == 1 else one.uniform[:, picked],
                 seen=one.seen if one.seen.shape[1] == 1 else one.seen[:, picked],
                 entropy=None if one.entropy is None else one.entropy[:, picked],
-                evidence=self._evidence(parity, one.masks, one.received.sum(-1), [token.id for token in each]),
+                evidence={
+                    **self._evidence(parity, one.masks, one.received.sum(-1)),
+                    "input": {**vars(check), "warning": check.warning([token.id for token in each], plain=not chat)},
+                },
                 patterns=None if one.patterns is None else one.patterns[:, picked],
             )
             for text, each, one in zip(texts, tokens, found, strict=True)
@@ -210,12 +218,14 @@ class Lens:
     def input_check(self) -> InputCheck:
         """How well the model predicts a plain text with its BOS token before it and without."""
         probe = [token.id for token in self.tokenize(PROBE)]
-        return check_input(self.model, self.tokenizer, probe[: self._probe_length], causal=self.parity.causal)
-
-    @property
-    def _probe_length(self) -> int | None:
-        """One token is left for BOS."""
-        return None if self.loaded.context is None else self.loaded.context - 1
+        longest = None if self.loaded.context is None else self.loaded.context - 1  # one token is left for BOS
+        return check_input(
+            self.model,
+            self.tokenizer,
+            probe[:longest],
+            causal=self.parity.causal,
+            vocabulary=self._meter.vocabulary,
+        )
 
     def check(self, *, tokens: int = 256, rounds: int = 5) -> Card:
         """The evidence card: parity with eager attention, row sums, calls per layer, masks and the cost."""
@@ -248,7 +258,7 @@ class Lens:
         facts["weights_made_from"], facts["licence"] = self.loaded.made_from, self.loaded.licence
         return facts
 
-    def _evidence(self, parity: Parity, masks: Mapping[int, str], sums: Any, ids: Sequence[int]) -> dict[str, Any]:
+    def _evidence(self, parity: Parity, masks: Mapping[int, str], sums: Any) -> dict[str, Any]:
         kept = {key: value for key, value in vars(parity).items() if key not in ("eager", "calls", "masks", "heads")}
         return {
             "model": self.name,
@@ -260,7 +270,6 @@ class Lens:
             "dtype": self.loaded.dtype,
             "device": self.loaded.device,
             "check": kept,
-            "input": {**vars(self.input_check), "warning": self.input_check.warning(ids)},
             "row_sums": {"least": float(sums.min()), "most": float(sums.max())},
             "masks": {str(layer): kind for layer, kind in masks.items()},
             "versions": {name: version(name) for name in ("attnscope", "torch", "transformers")},

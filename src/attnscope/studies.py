@@ -138,7 +138,10 @@ def _relabelled(study: Study, source: str) -> Study:
             allowed=f"say which it replaces: {labels[0]}={source}",
             todo=f"write it so; the study's models are {', '.join(labels)}",
         )
-    label = Path(source).stem if source.lower().endswith(".gguf") else Path(source).name.partition("@")[0]
+    path = Path(source).expanduser()
+    if path.name in ("", ".."):  # `.` and `..` have no name of their own
+        path = path.resolve()
+    label = path.stem if source.lower().endswith(".gguf") else path.name.partition("@")[0]
 
     def renamed(names: Sequence[str] | None) -> list[str] | None:
         return None if names is None else [label if name == labels[0] else name for name in names]

@@ -204,7 +204,7 @@ def test_gemma_4_begins_with_bos_whatever_its_flag() -> None:
     ],
 )
 def test_a_space_is_put_before_a_text_as_the_file_says(
-    tmp_path: Path, architecture: str, flags: dict[str, bool], space: bool
+    tmp_path: Path, architecture: str, flags: dict[str, Any], space: bool
 ) -> None:
     tokens = tiny.GEMMA if architecture == "gemma3" else tiny.SPM
     file = tiny.write_spm(tmp_path / "x.gguf", architecture, tokens, names=("bos", "eos", "unk", "pad"), **flags)

@@ -63,15 +63,21 @@ def _panel_models(part: FigurePart) -> list[str]:
 def layout_words(run: Run, part: FigurePart) -> str:
     """How the models shown got their prompts, as a sentence with a space before it; empty if the run doesn't say."""
     shown = _panel_models(part) or part.difference or models(run, part)
+    labels = shown if set(shown) <= set(run.models) else models(run, part)
+    words = laid_out([(label, run.layout(label)) for label in labels])
+    return f" {words}." if words else ""
+
+
+def laid_out(layouts: Sequence[tuple[str, str | None]]) -> str:
+    """How each of several got its prompts: (name, layout), a layout of None being unknown. Empty if all are."""
     by_layout: dict[str, list[str]] = {}
-    for label in shown if set(shown) <= set(run.models) else models(run, part):
-        layout = run.layout(label)
+    for name, layout in layouts:
         if layout is not None:
-            by_layout.setdefault(LAYOUTS[layout], []).append(label)
+            by_layout.setdefault(LAYOUTS[layout], []).append(name)
     if len(by_layout) == 1:
-        return f" Prompts {next(iter(by_layout))}."
-    told = [f"{words} for {sentences.listed(labels)}" for words, labels in by_layout.items()]
-    return f" Prompts {', '.join(told)}." if told else ""
+        return f"Prompts {next(iter(by_layout))}"
+    parts = [f"{words} for {sentences.listed(names)}" for words, names in by_layout.items()]
+    return f"Prompts {', '.join(parts)}" if parts else ""
 
 
 def models(run: Run, part: FigurePart) -> list[str]:

@@ -12,8 +12,9 @@ from attnscope.analysis.arms import CHANGE, DILUTION, ENRICHMENT, MASS, REDISTRI
 from attnscope.analysis.comparisons import Compared
 from attnscope.analysis.effects import FALSE_DISCOVERIES, FEWEST
 from attnscope.analysis.matching import BY_NUMBER
+from attnscope.analysis.two_runs import PROMPTS
 from attnscope.figures import sentences
-from attnscope.figures.selection import LAYOUTS
+from attnscope.figures.selection import laid_out
 from attnscope.study.measures import KEPT, MOVED, TAKEN
 
 TOP = 3  # heads named of each class
@@ -56,12 +57,7 @@ def facts(found: Compared) -> list[str]:
         told += [f"{sentences.counted(left, 'prompt')} that only one side has are left out."] if left else []
     else:
         told = [f"n = {len(one)} and {len(two)} prompts, others in each run, so not paired; {found.method}."]
-    if found.comparison.thing:
-        told.append(f"The runs differ in {found.comparison.thing} alone.")
-    layouts = {arm.model: LAYOUTS.get(arm.run.layout(arm.model) or "") for arm in _arms(found)}
-    if None not in layouts.values() and len(set(layouts.values())) > 1:
-        laid_out = ", ".join(f"{layout} for {model}" for model, layout in layouts.items())
-        told.append(f"Prompts {laid_out}: part of a difference may come from that.")
+    told += _differing(found)
     if found.method != BY_NUMBER:
         arms = _arms(found)
         pairs = found.heads.unique(["layer", "head"])
@@ -77,6 +73,20 @@ def facts(found: Compared) -> list[str]:
         worst: Any = found.heads.filter(pl.col("quantity") == MASS)["floor"].max()
         told.append(f"Rounding makes differences in mass of {worst:.1g} on average in the worst head.")
     return told
+
+
+def _differing(found: Compared) -> list[str]:
+    """What the two sides differ in, apart from what the comparison is of."""
+    layouts = [arm.run.layout(arm.model) for arm in _arms(found)]
+    differ = None not in layouts and layouts[0] != layouts[1]
+    thing, lines = found.comparison.thing, []
+    if thing:
+        also = differ and thing != PROMPTS
+        lines.append(f"The runs differ in {thing} {'and in how prompts are laid out' if also else 'alone'}.")
+    if differ:
+        words = laid_out(list(zip(found.comparison.sides, layouts, strict=True)))
+        lines.append(f"{words}: part of a difference may come from that.")
+    return lines
 
 
 def _arms(found: Compared) -> tuple[Arm, Arm]:

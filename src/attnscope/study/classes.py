@@ -80,7 +80,8 @@ def membership(
     shares = np.zeros((len(classes) + 1, len(tokens)))
     for token in tokens:
         if token.special:
-            shares[special.get(token.text, special.get("", len(classes))), token.position] = 1.0
+            name = token.text if token.text in special else token.text.strip()  # some cover the space beside them
+            shares[special.get(name, special.get("", len(classes))), token.position] = 1.0
         elif token.start == token.end:
             shares[-1, token.position] = 1.0
         else:
