@@ -98,6 +98,15 @@ def test_runs_that_share_a_label_but_not_a_layout_do_not_differ_in_models_alone(
     assert any(f"in the chat template for {sides[0]}, as plain text for {sides[1]}" in line for line in lines)
 
 
+def test_a_model_named_by_the_folder_one_is_in_is_labelled_by_its_name(
+    models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = tmp_path / "study.yaml"
+    study.write_text(STUDY.format(models=f"  - {{label: chatty, source: {models['chatty']}}}", first=""))
+    monkeypatch.chdir(models["base"])
+    assert run_study(str(study), tmp_path / "run", instead=".").models == ["base"]
+
+
 def test_layouts_in_words() -> None:
     assert laid_out([("a", "chat"), ("b", "chat")]) == "Prompts in the chat template"
     assert laid_out([("a", "chat"), ("b", "plain"), ("c", "chat")]) == (

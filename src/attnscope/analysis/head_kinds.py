@@ -1,9 +1,9 @@
-"""The kinds of head anyone looks for first: sinks, previous-token heads, copying heads, local and uniform ones.
+"""The kinds of head anyone looks for first: sinks, previous- and next-token heads, copying, local and uniform ones.
 
 Every score is a share between 0 and 1, a mean over prompts. sink: what the queries that see the first token give it.
-previous, repeated, induction, local: what the queries that have such a key give to it (see `study.patterns`); from
-`received` where the group is one query, otherwise only if the study measured patterns. uniform: one less the distance
-to a gaze at all visible keys alike, of the group's mean gaze, so of several queries it is rather too large.
+previous, next, repeated, induction, local: what the queries that have such a key give to it (see `study.patterns`);
+from `received` where the group is one query, otherwise only if the study measured patterns. uniform: one minus the
+distance of the group's mean attention to attention on all visible keys alike, which several queries make too large.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def show_card(lens: Lens, card: Card) -> None:
         console.print(f"licence: {lens.loaded.licence}", highlight=False, markup=False)
     if check.wants_bos is not None and check.wants_bos != check.added:
         plain = [check.bos_id or 0] if check.added else []
-        console.print(f"warning, of a plain prompt: {check.warning(plain)}", highlight=False, markup=False)
+        console.print(f"warning, of a prompt as plain text: {check.warning(plain)}", highlight=False, markup=False)
 
 
 def _counts(calls: Any) -> str:

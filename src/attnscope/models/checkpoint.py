@@ -52,7 +52,7 @@ def read_config(path: Path, *, trust_remote_code: bool) -> Any:
 
 def read_tokenizer(path: Path, *, trust_remote_code: bool) -> Any:
     """The tokenizer of a model; it must be able to say which characters each token covers."""
-    said = "no tokenizer files"
+    problem = "no tokenizer files"
     tokenizer: Any = None
     if path.is_file() or any(path.glob("tokenizer*")) or any(path.glob("*vocab*")) or any(path.glob("*.model")):
         try:
@@ -61,12 +61,12 @@ def read_tokenizer(path: Path, *, trust_remote_code: bool) -> Any:
                     _folder(path), trust_remote_code=trust_remote_code, **_gguf(path)
                 )
         except Exception as error:
-            said = _first_sentence(error)
+            problem = _first_sentence(error)
     if tokenizer is None or len(tokenizer) == 0:
         raise AttnscopeError(
             "the model has no tokenizer that can be read",
             where=str(path),
-            allowed=said,
+            allowed=problem,
             todo="put the files of its tokenizer (tokenizer.json, tokenizer_config.json) beside the weights",
         )
     if not tokenizer.is_fast:

@@ -101,7 +101,15 @@ def convert(path: Path, folder: Path, digest: str) -> None:
 
 def converted_from(folder: Path) -> Header:
     """The header of the GGUF file that a folder was converted from."""
-    return Header(**json.loads((folder / HEADER).read_text(encoding="utf-8")))
+    try:
+        return Header(**json.loads((folder / HEADER).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise AttnscopeError(
+            "a converted model in the cache is damaged",
+            where=str(folder / HEADER),
+            allowed=f"it can't be read ({error})",
+            todo=f"delete the folder {folder} and run again",
+        ) from error
 
 
 def _digest(path: Path) -> str:

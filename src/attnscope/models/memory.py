@@ -57,8 +57,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error raised while loading means that memory ran out, by whatever allocator."""
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
-    said = str(error).lower()
-    return any(phrase in said for phrase in ("can't allocate memory", "cannot allocate memory", "out of memory"))
+    message = str(error).lower()
+    return any(phrase in message for phrase in ("can't allocate memory", "cannot allocate memory", "out of memory"))
 
 
 def size(count: int) -> str:

