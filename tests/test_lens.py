@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from attnscope import AttnscopeError, Lens
+from attnscope.models.builtin import BUILTINS
 from tests.attention import reference
 from tests.tolerances import DEEP, NATS, SUMMED
 
@@ -158,6 +159,8 @@ def test_a_check_that_would_not_fit_the_memory_is_refused(lens: Lens) -> None:
 
 def test_evidence_says_what_the_weights_were_made_from(lens: Lens) -> None:
     evidence = lens.measure(TEXT, layers=[0]).evidence
-    assert evidence["weights_made_from"] == "SmolLM2-135M-Instruct.Q4_1.gguf, Q4_1 expanded to float32"
+    packed = BUILTINS["smollm2-135m-instruct"].packed
+    expected = f"{packed.weights} (SHA-256 {packed.sha256}), expanded from Q4_1 to float32"
+    assert evidence["weights_made_from"] == expected
     assert evidence["licence"] == "Apache-2.0"
     assert repr(lens.measure(TEXT, layers=[0])).startswith("Record(")

@@ -16,7 +16,8 @@ DEEP       Two forwards of a model of up to 30 layers. Errors partly cancel; aga
 EXACT      The same float64 arithmetic written in two ways: 1e-16 per operation.
 
 Entropy in nats weighs an error by the logarithm of a weight, which is at most about NATS. Logits are not shares: their
-limit is relative to the largest.
+limit is relative to the largest. HALF is that limit for a model with an adapter that was rounded to float16 on the way:
+11 bits, so each of its two factors is off by 2^-11 = 5e-4 of itself, in every layer.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ DEEP = 2e-5
 EXACT = 1e-9
 NATS = 20.0
 LOGITS = 1e-5
+HALF = 4e-3
 
 
 def softmaxes(largest_score: float) -> float:

@@ -186,7 +186,10 @@ def _relabelled(study: Study, source: str) -> Study:
                 f"; the study has {', '.join(labels)}",
             ),
         )
-    label = Path(source).stem if source.lower().endswith(".gguf") else Path(source).name.partition("@")[0]
+    path = Path(source).expanduser()
+    if path.name in ("", ".."):  # `.` and `..` have no name of their own
+        path = path.resolve()
+    label = path.stem if source.lower().endswith(".gguf") else path.name.partition("@")[0]
 
     swapped = _swapped(study, {labels[0]: source})
     parts = [part.model_copy(update={"label": label}) for part in swapped.models]

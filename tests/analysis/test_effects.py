@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from attnscope.analysis.effects import FEWEST, FLIPS, effects, interval_of_mean, sign_flip_p, unpaired_effects
+from tests.tolerances import EXACT
 
 SIMULATIONS = 2000
 
@@ -71,7 +72,7 @@ def test_intervals_are_scipys() -> None:
         want = stats.bootstrap(
             (values[:, column],), np.mean, n_resamples=999, method="percentile", rng=np.random.default_rng(5)
         ).confidence_interval
-        assert (low[column], high[column]) == pytest.approx((want.low, want.high), rel=1e-9)
+        assert (low[column], high[column]) == pytest.approx((want.low, want.high), rel=EXACT)
 
 
 def test_p_values_are_scipys_where_all_sign_patterns_are_counted_and_near_them_where_not() -> None:
@@ -82,7 +83,7 @@ def test_p_values_are_scipys_where_all_sign_patterns_are_counted_and_near_them_w
         ).pvalue
         for column in values.T
     ]
-    assert sign_flip_p(values) == pytest.approx(exact, rel=1e-12)
+    assert sign_flip_p(values) == pytest.approx(exact, rel=EXACT)
     assert sign_flip_p(values, flips=1999) == pytest.approx(exact, abs=4 * 0.5 / 1999**0.5)
 
 

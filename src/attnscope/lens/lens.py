@@ -115,11 +115,11 @@ class Lens:
     ) -> Record:
         """What every key receives from the query groups, in the layers and heads asked for (all of them by default).
 
-        queries: `last`, `all`, another query group, or names of your own whose positions `rows` gives. chat: put the text through the model's
-        chat template as a user message. measures: what else to measure, by name, such as `entropy` (docs/measures.md).
-        edits: changes to attention, such as `Hide(hide="#")` or `Ablate(ablate={8: [0]})`, made while the model runs.
-        beyond_context: measure a prompt longer than the model was made for. allow_unproven: get numbers even where they
-        can't be compared with eager attention; the evidence says which.
+        queries: `last`, `all`, another query group, or names of your own whose positions `rows` gives. chat: put the
+        text through the model's chat template as a user message. measures: what else to measure, by name, such as
+        `entropy` (docs/measures.md). edits: changes to attention made while the model runs, such as `Hide(hide="#")` or
+        `Ablate(ablate={8: [0]})`. beyond_context: measure a prompt longer than the model was made for. allow_unproven:
+        get numbers even where they can't be compared with eager attention; the evidence says which.
         """
         return self.measure_batch(
             [text],
@@ -165,6 +165,7 @@ class Lens:
             queries,
             layers,
             heads,
+            chat=chat,
             rows=rows,
             measures=measures,
             edits=edits,
@@ -206,13 +207,17 @@ class Lens:
         layers: Sequence[int] | int | None = None,
         heads: Sequence[int] | int | None = None,
         *,
+        chat: bool = False,
         rows: Sequence[Mapping[str, Rows]] | None = None,
         measures: Sequence[str] | str = (),
         edits: Sequence[AttentionEdit] = (),
         beyond_context: bool = False,
         allow_unproven: bool = False,
     ) -> list[Record]:
-        """`measure_batch` for prompts that have their tokens already: each a text and its tokens."""
+        """`measure_batch` for prompts that have their tokens already: each a text and its tokens.
+
+        chat: they went through the chat template.
+        """
         request = Request(
             queries=[queries] if isinstance(queries, str) else list(queries),
             layers=self._layers(layers),
@@ -235,7 +240,7 @@ class Lens:
         numbers = self._meter.read(ids, request, _with_named_rows(prompts, request.queries, rows))
         records = []
         for (text, tokens), each in zip(prompts, numbers, strict=True):
-            record = self._record(text, tokens, request, each)
+            record = self._record(text, tokens, request, each, chat=chat)
             records.append(record if wanted is None else record.of_heads(self._known_heads(wanted, len(record.heads))))
         return records
 
@@ -265,13 +270,13 @@ class Lens:
         placed = [[edit.placed(Tokenized(text, tokens)) for edit in edits] for text, tokens in prompts]
         return PlacedEdits(placed, [len(tokens) for _, tokens in prompts])
 
-    def _record(self, text: str, tokens: Sequence[Token], request: Request, numbers: Numbers) -> Record:
+    def _record(self, text: str, tokens: Sequence[Token], request: Request, numbers: Numbers, *, chat: bool) -> Record:
         sums = numbers.arrays[RECEIVED.name].sum(-1)
         check = self.input_check
         evidence = {
             **self._facts,
             "check": numbers.proof.as_data(),
-            "input": {**vars(check), "warning": check.warning([token.id for token in tokens])},
+            "input": {**vars(check), "warning": check.warning([token.id for token in tokens], plain=not chat)},
             "row_sums": {"least": float(sums.min()), "most": float(sums.max())},
             "masks": {str(layer): kind for layer, _, kind in sorted(numbers.paths)},
             "backends": {str(layer): backend for layer, backend, _ in sorted(numbers.paths)},
@@ -325,7 +330,9 @@ class Lens:
         """How well the model predicts a plain text with its BOS token before it and without."""
         probe = [token.id for token in self.tokenize(PROBE)]
         most = None if self.loaded.context is None else self.loaded.context - 1  # one token is left for BOS
-        return check_input(self.model, self.tokenizer, probe[:most], causal=self._meter.causal)
+        return check_input(
+            self.model, self.tokenizer, probe[:most], causal=self._meter.causal, vocabulary=self._meter.vocabulary
+        )
 
     def check(self, *, tokens: int = 256, rounds: int = 5) -> Card:
         """The evidence card: parity with eager attention, row sums, masks and the cost."""

@@ -23,7 +23,7 @@ from attnscope.models.narration import step
 from attnscope.places import cache_folder
 
 MARKER = "attnscope.json"
-CONVERSION = "float32 safetensors 2"  # raise the number to have every model converted again
+CONVERSION = "float32 safetensors 3"  # raise the number when converted models must be converted again
 
 
 def place(name: str) -> Path:
@@ -67,8 +67,7 @@ def prepared(name: str, origin: str, fill: Callable[[Path], None]) -> Path:
         with _alone(target):
             if is_whole(target, origin):
                 return target
-            for leftover in target.parent.glob(f".{name}.preparing-*"):
-                shutil.rmtree(leftover, ignore_errors=True)
+            _clear_leftovers(target)
             workshop = Path(tempfile.mkdtemp(prefix=f".{name}.preparing-", dir=target.parent))
             try:
                 filled = workshop / "model"
@@ -114,6 +113,21 @@ def _sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _clear_leftovers(target: Path) -> None:
+    """Remove what preparations that were killed left behind, of any model that nobody is preparing now."""
+    for leftover in target.parent.glob(".*.preparing-*"):
+        name = leftover.name.removeprefix(".").rpartition(".preparing-")[0]
+        if name == target.name:  # whose lock is held here
+            shutil.rmtree(leftover, ignore_errors=True)
+            continue
+        lock = FileLock(target.parent / f".{name}.lock")
+        try:
+            with lock.acquire(timeout=0):
+                shutil.rmtree(leftover, ignore_errors=True)
+        except Timeout:
+            continue
 
 
 @contextmanager

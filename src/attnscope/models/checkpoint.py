@@ -18,6 +18,7 @@ from transformers import (
 )
 
 from attnscope.errors import AttnscopeError, Parameter
+from attnscope.models.gguf_unused import unused_weights
 from attnscope.models.memory import is_out_of_memory
 from attnscope.models.narration import libraries_silenced
 from attnscope.models.spans import with_whole_spans
@@ -111,6 +112,8 @@ def read_model(
             todo="check that weights and config.json belong together, or download the model again",
         ) from error
     _refuse_random_weights(model, report, path)
+    if path.is_file() and report["unexpected_keys"]:
+        raise unused_weights(path, sorted(report["unexpected_keys"]))
     model.eval()
     return model  # type: ignore[no-any-return]
 

@@ -1,49 +1,42 @@
 """GGUF files: checked for completeness, converted once to a safetensors folder, tokenized as their metadata says.
 
-Reading a GGUF takes a minute or more, most of it spent on the tokenizer, so the result is cached under the SHA-256 of
-the file. transformers' reader takes vocabulary, merges and chat template from a GGUF but not what goes around a text:
-`add_bos_token`, `add_eos_token` and `add_space_prefix` are applied here.
+Reading a GGUF takes a minute or more, most of it spent on the tokenizer, so the result is kept in the cache under the
+SHA-256 of the file. What transformers would leave out of a file is applied or refused: see gguf_text and gguf_unused.
 """
 
 from __future__ import annotations
 
+import errno
 import json
-import math
+import os
 import shutil
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from tokenizers import decoders, pre_tokenizers
 
 from attnscope.errors import AttnscopeError
 from attnscope.models.architecture import describe
-from attnscope.models.cache import CONVERSION, prepared, sha256
+from attnscope.models.cache import CONVERSION, let_read, prepared, sha256
 from attnscope.models.checkpoint import model_class, read_config, read_model, read_tokenizer
-from attnscope.models.memory import refuse_if_too_large, shortage_explained, size
+from attnscope.models.gguf_reader import CONVERTING, damage_explained, open_gguf, parsed_once
+from attnscope.models.gguf_text import TextRules, obey, puts_space_before, text_rules
+from attnscope.models.gguf_unused import refuse_unused_settings, refuse_unused_weights
+from attnscope.models.memory import free_memory, shortage_explained, size
 from attnscope.models.narration import libraries_silenced, step
-from attnscope.models.weights import broken
 
-# What a file without the flag means, by `tokenizer.ggml.model`: (begins with BOS, ends with EOS, begins with a space).
-_DEFAULTS = {"llama": (True, False, True), "gpt2": (False, False, False), "t5": (False, True, True)}
-# Byte-level vocabularies that begin with BOS anyway, by `tokenizer.ggml.pre`.
-_BOS_ANYWAY = frozenset(
-    {"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano", "tekken"}
-)
 HEADER = "gguf.json"  # in the converted folder
-_AT_ONCE = 2  # copies of the weights in float32 while a file is converted
+COPIES = 2  # of the weights in float32, held in memory while a file is converted
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a GGUF file says about itself."""
+    """A GGUF file that was converted: what it is, and how its texts are tokenized."""
 
+    sha256: str
     tensors: int
     values: int
     quantization: str | None
@@ -55,10 +48,73 @@ class Header:
 
 
 def gguf_folder(path: Path) -> Path:
-    """The converted folder of a GGUF file; converted first if the cache doesn't have this exact file."""
+    """The converted folder of a GGUF file, made first if the cache doesn't have this very content."""
+    with step(f"Reading {path.name}"):
+        digest = _digest(path)
+
+    def fill(folder: Path) -> None:
+        convert(path, folder, digest)
+        if _digest(path) != digest:
+            raise AttnscopeError(
+                "the model file changed while it was being converted",
+                where=str(path),
+                allowed="a file that nothing writes to",
+                todo="wait until it is complete, then run again",
+            )
+
+    return prepared(f"gguf-{digest[:32]}", f"sha256:{digest} as {CONVERSION}", fill)
+
+
+def convert(path: Path, folder: Path, digest: str) -> None:
+    """Write a GGUF's weights (expanded to float32), tokenizer and chat template as a safetensors folder.
+
+    digest: the file's SHA-256. Refuses, before memory is allocated, a file that is cut short, damaged, doesn't hold all
+    it describes, or holds what the converted model would not have.
+    """
+    doing = f"Converting {path.name} to safetensors (once; it takes a minute or two)"
+    with CONVERTING, step(doing), shortage_explained(path.name):
+        reader = open_gguf(path)
+        with damage_explained(path):
+            metadata = _metadata(reader)
+            architecture = str(metadata.get("general.architecture"))
+            _refuse_if_empty(path, reader)
+            rules = text_rules(path, architecture, metadata)
+        with parsed_once(path, reader):
+            config = read_config(path, trust_remote_code=False)
+        with damage_explained(path):
+            describe(config, path.name)  # refuses what could not be measured anyway
+            _apply_window(config, architecture, metadata)
+            refuse_unused_settings(path, architecture, reader.fields, config)
+            values = sum(int(tensor.n_elements) for tensor in reader.tensors)
+            outline = _outline(path, len(reader.tensors), values, config)
+            refuse_unused_weights(path, architecture, [tensor.name for tensor in reader.tensors], outline, reader)
+        _refuse_if_too_large(path, 4 * values)
+        _refuse_if_disk_is_full(folder, 4 * values)
+        with parsed_once(path, reader):
+            tokenizer = read_tokenizer(path, trust_remote_code=False)
+            model: Any = read_model(path, config, dtype="float32", device=torch.device("cpu"))
+        obey(tokenizer, rules)
+        header = _header(digest, reader, metadata, rules, space_before=puts_space_before(tokenizer))
+        with _full_disk_recognized(folder):
+            _save(model, tokenizer, header, folder)
+
+
+def converted_from(folder: Path) -> Header:
+    """The header of the GGUF file that a folder was converted from."""
     try:
-        with step(f"Reading {path.name}"):
-            digest = sha256(path)
+        return Header(**json.loads((folder / HEADER).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise AttnscopeError(
+            "a converted model in the cache is damaged",
+            where=str(folder / HEADER),
+            allowed=f"it can't be read ({error})",
+            todo=f"delete the folder {folder} and run again",
+        ) from error
+
+
+def _digest(path: Path) -> str:
+    try:
+        return sha256(path)
     except OSError as error:
         raise AttnscopeError(
             "the model file can't be read",
@@ -67,55 +123,36 @@ def gguf_folder(path: Path) -> Path:
             todo="check the path and its permissions",
         ) from error
 
-    def fill(folder: Path) -> None:
-        convert(path, folder)
 
-    return prepared(f"gguf-{digest[:32]}", f"sha256:{digest} as {CONVERSION}", fill)
-
-
-def convert(path: Path, folder: Path) -> None:
-    """Write a GGUF's weights (expanded to float32), tokenizer and chat template as a safetensors folder.
-
-    A file that is truncated, damaged or incomplete is refused before memory is allocated.
-    """
-    with (
-        step(f"Converting {path.name} to safetensors (once; takes a minute or two)"),
-        shortage_explained(path.name),
-    ):
-        reader = _reader(path)
-        header = _header(path, reader)
-        with _parsed_once(reader):
-            config = read_config(path, trust_remote_code=False)
-        describe(config, path.name)  # refuses what couldn't be measured
-        _refuse_if_incomplete(path, header, config)
-        needed = 4 * header.values
-        refuse_if_too_large(path.name, _AT_ONCE * needed, torch.device("cpu"), "float32")
-        _refuse_if_disk_is_full(folder, needed)
-        with _parsed_once(reader):
-            tokenizer = read_tokenizer(path, trust_remote_code=False)
-            model: Any = read_model(path, config, dtype="float32", device=torch.device("cpu"))
-        _wrap(tokenizer, header)
-        # A GGUF-loaded model counts as quantized, which save_pretrained refuses; its weights are plain float32.
-        model.hf_quantizer, model.is_quantized, model.quantization_method = None, False, None
-        if hasattr(model.config, "quantization_config"):
-            del model.config.quantization_config
-        with libraries_silenced():
-            model.save_pretrained(folder)
-            tokenizer.save_pretrained(folder)
-        (folder / HEADER).write_text(json.dumps(asdict(header), indent=1) + "\n", encoding="utf-8")
+def _metadata(reader: Any) -> dict[str, Any]:
+    """What the file says of itself; of the lists with an entry per token only how long they are."""
+    return {
+        key: len(field.data) if key.startswith("tokenizer.") and len(field.types) > 1 else field.contents()
+        for key, field in reader.fields.items()
+    }
 
 
-def converted_from(folder: Path) -> Header | None:
-    """The header of the GGUF file that a folder was converted from; None if it wasn't."""
-    try:
-        return Header(**json.loads((folder / HEADER).read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        return None
-
-
-def _header(path: Path, reader: Any) -> Header:
+def _header(digest: str, reader: Any, metadata: dict[str, Any], rules: TextRules, *, space_before: bool) -> Header:
     from gguf import LlamaFileType
 
+    try:
+        number_format = LlamaFileType(metadata.get("general.file_type", -1)).name
+    except ValueError:
+        number_format = None
+    licence = metadata.get("general.license")
+    return Header(
+        sha256=digest,
+        tensors=len(reader.tensors),
+        values=sum(int(tensor.n_elements) for tensor in reader.tensors),
+        quantization=number_format and number_format.removeprefix("MOSTLY_").removeprefix("ALL_"),
+        licence=None if licence is None else str(licence),
+        begins_with_bos=rules.begins_with_bos,
+        ends_with_eos=rules.ends_with_eos,
+        space_before=space_before,
+    )
+
+
+def _refuse_if_empty(path: Path, reader: Any) -> None:
     if not reader.tensors:
         raise AttnscopeError(
             "this GGUF file has no weights",
@@ -124,107 +161,44 @@ def _header(path: Path, reader: Any) -> Header:
             todo="download the whole model",
         )
 
-    def field_value(key: str, default: Any = None) -> Any:
-        field = reader.fields.get(key)
-        return default if field is None else field.contents()
 
-    bos, eos, space = _DEFAULTS.get(field_value("tokenizer.ggml.model"), (False, False, False))
-    bos = bos or field_value("tokenizer.ggml.pre") in _BOS_ANYWAY
-    named = {end: field_value(f"tokenizer.ggml.{end}_token_id") is not None for end in ("bos", "eos")}
-    for end, has in named.items():
-        if field_value(f"tokenizer.ggml.add_{end}_token") and not has:
-            raise AttnscopeError(
-                f"this GGUF file adds {end.upper()} to texts but doesn't say which token that is",
-                where=f"{path}, tokenizer.ggml.{end}_token_id",
-                allowed="the id of a token",
-                todo="convert the model again, or use its original files",
-            )
-    try:
-        format_name = LlamaFileType(field_value("general.file_type")).name.removeprefix("MOSTLY_").removeprefix("ALL_")
-    except ValueError:
-        format_name = None
-    return Header(
-        tensors=len(reader.tensors),
-        values=sum(int(tensor.n_elements) for tensor in reader.tensors),
-        quantization=format_name,
-        licence=field_value("general.license"),
-        begins_with_bos=bool(field_value("tokenizer.ggml.add_bos_token", bos and named["bos"])),
-        ends_with_eos=bool(field_value("tokenizer.ggml.add_eos_token", eos and named["eos"])),
-        space_before=bool(field_value("tokenizer.ggml.add_space_prefix", space)),
-    )
+def _apply_window(config: Any, architecture: str, metadata: dict[str, Any]) -> None:
+    """Transformers does not take Phi-3's window from a file; its configuration has a place for it."""
+    if architecture == "phi3":
+        config.sliding_window = metadata.get("phi3.attention.sliding_window") or None
 
 
-def _reader(path: Path) -> Any:
-    import gguf
-    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
-
-    class Checked(gguf.GGUFReader):
-        """Stops at the end of the file, and computes where the last tensor should end before reading any."""
-
-        @property
-        def data(self) -> Any:
-            return self._bytes
-
-        @data.setter
-        def data(self, mapped: Any) -> None:
-            self._bytes = mapped.view(np.ndarray)  # slicing it is many times faster
-
-        def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> Any:
-            numbers = super()._get(offset, dtype, count, override_order)
-            if len(numbers) < count:
-                raise ValueError(f"{count} numbers at byte {offset} don't fit")
-            return numbers
-
-        def _build_tensors(self, start_offs: int, fields: list[Any]) -> None:
-            ends = [0]
-            for field in fields:
-                _, _, _, dims, kind, offset = field.parts
-                block, bytes_of_block = GGML_QUANT_SIZES[GGMLQuantizationType(kind[0])]
-                ends.append(start_offs + int(offset[0]) + math.prod(map(int, dims)) * bytes_of_block // block)
-            missing = max(ends) - path.stat().st_size
-            if missing > 0:
-                raise broken(path, f"it is {missing:,} bytes short of {max(ends):,}")
-            super()._build_tensors(start_offs, fields)
-
-    try:
-        return Checked(path)
-    except (ValueError, IndexError, KeyError, OverflowError, OSError, struct.error) as error:
-        size = path.stat().st_size
-        raise broken(path, f"its header ends or breaks within its {size:,} bytes ({error})") from error
-
-
-@contextmanager
-def _parsed_once(reader: Any) -> Iterator[None]:
-    """Give transformers a reader that has parsed the file already, instead of three new ones."""
-    library: Any = import_module("gguf")
-    own = library.GGUFReader
-    library.GGUFReader = lambda _path: reader
-    try:
-        yield
-    finally:
-        library.GGUFReader = own
-
-
-def _refuse_if_incomplete(path: Path, header: Header, config: Any) -> None:
-    """Checked before memory is allocated for weights that the file describes but doesn't have."""
+def _outline(path: Path, tensors: int, values: int, config: Any) -> Any:
+    """The model without memory for its weights; refuses a file that describes more weights than it holds."""
     text = config.get_text_config()
     described = int(getattr(text, "num_hidden_layers", 0) or 0)
-    if described <= header.tensors:  # else less than one tensor per layer, and too many modules to build
+    if described <= tensors:  # else not even one tensor per layer, and too many modules to make
         with torch.device("meta"), libraries_silenced():
             auto = model_class(config)
             model = auto(config) if hasattr(auto, "base_model_prefix") else auto.from_config(config)
         wanted = sum(weight.numel() for weight in model.parameters())
-        if wanted <= header.values:
-            return
-        how = f"it describes a model of {wanted:,} values and has {header.values:,}"
+        if wanted <= values:
+            return model
+        how = f"it describes a model of {wanted:,} values and has {values:,}"
     else:
-        how = f"it describes {described:,} layers and has {header.tensors:,} tensors"
+        how = f"it describes {described:,} layers and has {tensors:,} tensors"
     raise AttnscopeError(
         "this GGUF file has only part of its model",
         where=str(path),
         allowed=how,
         todo="download the whole model; if it is split into several files, join them first",
     )
+
+
+def _refuse_if_too_large(path: Path, needed: int) -> None:
+    free = free_memory(torch.device("cpu"))
+    if COPIES * needed > free:
+        raise AttnscopeError(
+            "not enough memory to convert the model",
+            where=str(path),
+            allowed=f"it takes {size(COPIES * needed)}, whatever dtype you load it in, and {size(free)} is free",
+            todo="free some memory, convert it on a larger machine and copy the cache, or load the original model",
+        )
 
 
 def _refuse_if_disk_is_full(folder: Path, needed: int) -> None:
@@ -238,12 +212,35 @@ def _refuse_if_disk_is_full(folder: Path, needed: int) -> None:
         )
 
 
-def _wrap(tokenizer: Any, header: Header) -> None:
-    """Make a tokenizer add what the file says around a text."""
-    tokenizer.add_bos_token, tokenizer.add_eos_token = header.begins_with_bos, header.ends_with_eos
-    backend = tokenizer.backend_tokenizer
-    if isinstance(backend.pre_tokenizer, pre_tokenizers.Metaspace) and not header.space_before:
-        backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never", split=False)
-        backend.decoder = decoders.Sequence(
-            [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]  # no space to strip
-        )
+def _save(model: Any, tokenizer: Any, header: Header, folder: Path) -> None:
+    # A GGUF-loaded model counts as quantized, which save_pretrained refuses; its weights are plain float32.
+    model.hf_quantizer, model.is_quantized, model.quantization_method = None, False, None
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
+    with libraries_silenced():
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    _as_written(folder / "tokenizer_config.json")
+    (folder / HEADER).write_text(json.dumps(asdict(header), indent=1) + "\n", encoding="utf-8")
+    for weights in folder.glob("*.safetensors"):
+        let_read(weights)
+
+
+def _as_written(config: Path) -> None:
+    """Have tokenizer.json loaded as it is; a model's own class of tokenizer would split text in its own way."""
+    settings = json.loads(config.read_text(encoding="utf-8"))
+    settings["tokenizer_class"] = "TokenizersBackend"
+    config.write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def _full_disk_recognized(folder: Path) -> Iterator[None]:
+    """Safetensors and tokenizers have their own errors for a disk that fills up; make it the system's."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        if any(phrase in str(error) for phrase in ("os error 28", "code: 28", os.strerror(errno.ENOSPC))):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from error
+        raise

@@ -17,7 +17,7 @@ from attnscope.models.architecture import Architecture, describe
 from attnscope.models.builtin import BUILTINS
 from attnscope.models.cache import recorded_hashes, sha256
 from attnscope.models.checkpoint import read_config, read_model, read_tokenizer
-from attnscope.models.gguf import converted_from, gguf_folder
+from attnscope.models.gguf import Header, converted_from, gguf_folder
 from attnscope.models.memory import free_memory, refuse_if_too_large, shortage_explained
 from attnscope.models.package import builtin_folder
 from attnscope.models.sources import Source, find_source
@@ -72,7 +72,7 @@ class Loaded:
     device: str
     files: tuple[Path, ...]
     made_from: str | None
-    """The GGUF file that the weights were converted from, with its number format; None for other models."""
+    """The GGUF file that the weights were converted from: name, SHA-256, number format. None for other models."""
     licence: str | None
     """As stated by a built-in's entry or a GGUF file; None if neither does."""
 
@@ -82,9 +82,22 @@ class Loaded:
 
     @cached_property
     def fingerprint(self) -> dict[str, str]:
-        """SHA-256 of each weight file by name, including the adapter's; computed on first use."""
+        """SHA-256 by file name of the weights, the adapter's included; read from disk on first use.
+
+        Refuses files of the cache that are not what was put there.
+        """
         recorded = {folder: recorded_hashes(folder) or {} for folder in {file.parent for file in self.files}}
-        return {file.name: recorded[file.parent].get(file.name) or sha256(file) for file in self.files}
+        hashes = {}
+        for file in self.files:
+            hashes[file.name] = sha256(file)
+            if recorded[file.parent].get(file.name, hashes[file.name]) != hashes[file.name]:
+                raise AttnscopeError(
+                    "a model in the cache was changed or damaged",
+                    where=str(file),
+                    allowed=f"SHA-256 {recorded[file.parent][file.name]}, as noted when it was put there",
+                    todo=f"delete the folder {file.parent} and run again",
+                )
+        return hashes
 
 
 def look_up(
@@ -97,9 +110,9 @@ def look_up(
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
 ) -> Description:
-    """A model's configuration and tokenizer without its weights; a built-in model is downloaded whole, once.
+    """A model's configuration and tokenizer, without its weights; refuses all that can be refused without them.
 
-    Refuses everything that can be refused without the weights.
+    A built-in model is fetched first if this machine doesn't have it, and a GGUF file is converted if it wasn't yet.
     """
     target = _device(device, device_map)
     source, named_adapter = _base_and_adapter(find_source(name, revision), adapter)
@@ -107,7 +120,12 @@ def look_up(
     with shortage_explained(name):
         config = read_config(path, trust_remote_code=trust_remote_code)
         facts = describe(config, name)
-        tokenization = Tokenization(read_tokenizer(path, trust_remote_code=trust_remote_code), name)
+        header = _gguf_header(source, path)
+        tokenization = Tokenization(
+            read_tokenizer(path, trust_remote_code=trust_remote_code),
+            name,
+            bos_before_chats=header is not None and header.begins_with_bos,
+        )
         folder = find_adapter(named_adapter, allow_pickle=allow_pickle) if named_adapter else None
         return Description(name, source, path, config, facts, tokenization, target, named_adapter, folder)
 
@@ -226,18 +244,26 @@ def _is_adapter(source: Source) -> bool:
 
 
 def _made_from(source: Source, path: Path) -> str | None:
-    header = converted_from(path)
+    header = _gguf_header(source, path)
     if header is None:
         return None
     file = BUILTINS[source.name].packed.weights if source.kind == "builtin" else Path(source.name).name
-    return f"{file}, {header.quantization or 'number format not stated'} expanded to float32"
+    stored = f"from {header.quantization} " if header.quantization else ""
+    note = "" if header.quantization else "; the file does not state its number format"
+    return f"{file} (SHA-256 {header.sha256}), expanded {stored}to float32{note}"
 
 
 def _licence(source: Source, path: Path) -> str | None:
     if source.kind == "builtin":
         return BUILTINS[source.name].packed.licence
-    header = converted_from(path)
+    header = _gguf_header(source, path)
     return header.licence if header else None
+
+
+def _gguf_header(source: Source, path: Path) -> Header | None:
+    """Of the GGUF file that a model was converted from; None for one that wasn't."""
+    packed = BUILTINS[source.name].packed.weights if source.kind == "builtin" else ""
+    return converted_from(path) if source.kind == "gguf" or packed.endswith(".gguf") else None
 
 
 def _on_this_machine(source: Source, *, code: bool) -> Path:

@@ -8,12 +8,13 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
-from threading import Timer
+from threading import RLock, Timer
 from typing import Any
 
 from rich.console import Console
 
 A_WHILE = 1.0  # seconds
+_SILENCING = RLock()  # what is silenced belongs to all threads; put back out of order, it would stay silent
 
 
 @contextmanager
@@ -46,23 +47,23 @@ def libraries_silenced() -> Iterator[None]:
     from transformers.utils import logging as transformers_logging
 
     logging: Any = transformers_logging
-
-    verbosity, had_bars, hub_had_bars = (
-        logging.get_verbosity(),
-        logging.is_progress_bar_enabled(),
-        not are_progress_bars_disabled(),
-    )
-    logging.set_verbosity(logging.FATAL)
-    logging.disable_progress_bar()
-    disable_progress_bars()
-    try:
-        # Some bars (GGUF's) ignore every setting.
-        with warnings.catch_warnings(), redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if had_bars:
-            logging.enable_progress_bar()
-        if hub_had_bars:
-            enable_progress_bars()
+    with _SILENCING:
+        verbosity, had_bars, hub_had_bars = (
+            logging.get_verbosity(),
+            logging.is_progress_bar_enabled(),
+            not are_progress_bars_disabled(),
+        )
+        logging.set_verbosity(logging.FATAL)
+        logging.disable_progress_bar()
+        disable_progress_bars()
+        try:
+            # Some bars (GGUF's) heed no setting.
+            with warnings.catch_warnings(), redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
+                warnings.simplefilter("ignore")
+                yield
+        finally:
+            logging.set_verbosity(verbosity)
+            if had_bars:
+                logging.enable_progress_bar()
+            if hub_had_bars:
+                enable_progress_bars()

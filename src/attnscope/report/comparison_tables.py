@@ -12,9 +12,10 @@ from attnscope.analysis.comparisons import Compared
 from attnscope.analysis.effects import FALSE_DISCOVERIES, FEWEST
 from attnscope.analysis.matching import BY_NUMBER
 from attnscope.analysis.sides import CHANGE, DILUTION, ENRICHMENT, MASS, REDISTRIBUTION, Side
+from attnscope.analysis.two_runs import PROMPTS
 from attnscope.figures import sentences
 from attnscope.figures.prose import Document, Paragraph, Section, Table
-from attnscope.figures.selection import LAYOUTS
+from attnscope.figures.selection import laid_out
 from attnscope.measures.names import KEPT, MOVED, TAKEN
 
 TOP = 3  # heads named of each class
@@ -61,12 +62,7 @@ def facts(found: Compared) -> list[str]:
         known += [f"{sentences.counted(left, 'prompt')} that only one side has: left out."] if left else []
     else:
         known = [f"n = {len(one)} and {len(two)} prompts, different in each run, so not paired; {found.method}."]
-    if found.comparison.thing:
-        known.append(f"The runs differ only in {found.comparison.thing}.")
-    layouts = {side.model: LAYOUTS.get(side.run.layout(side.model) or "") for side in _pairs_of_sides(found)}
-    if None not in layouts.values() and len(set(layouts.values())) > 1:
-        laid_out = ", ".join(f"{layout} for {model}" for model, layout in layouts.items())
-        known.append(f"Prompts {laid_out}: part of a difference may come from that.")
+    known += _differing(found)
     if found.method != BY_NUMBER:
         arms = _pairs_of_sides(found)
         pairs = found.heads.unique(["layer", "head"])
@@ -82,6 +78,20 @@ def facts(found: Compared) -> list[str]:
         worst: Any = found.heads.filter(pl.col("quantity") == MASS)["floor"].max()
         known.append(f"Rounding causes differences in mass of {worst:.1g} on average in the worst head.")
     return known
+
+
+def _differing(found: Compared) -> list[str]:
+    """What the two sides differ in, apart from what the comparison is of."""
+    layouts = [side.run.layout(side.model) for side in _pairs_of_sides(found)]
+    differ = None not in layouts and layouts[0] != layouts[1]
+    thing, lines = found.comparison.thing, []
+    if thing:
+        also = differ and thing != PROMPTS
+        lines.append(f"The runs differ {'' if also else 'only '}in {thing}{' and in how prompts are laid out' * also}.")
+    if differ:
+        words = laid_out(list(zip(found.comparison.sides, layouts, strict=True)))
+        lines.append(f"{words}: part of a difference may come from that.")
+    return lines
 
 
 def _pairs_of_sides(found: Compared) -> tuple[Side, Side]:

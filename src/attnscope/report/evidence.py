@@ -91,7 +91,8 @@ def input_warnings(run: Run, label: str) -> list[str]:
     if data is None:
         return []
     check, first = InputCheck(**data), beginnings(run, label)
-    warnings = Counter(warning for ids in first if (warning := check.warning(ids)))
+    plain = run.layout(label) != "chat"
+    warnings = Counter(warning for ids in first if (warning := check.warning(ids, plain=plain)))
     return [
         f"{count} of {len(first)} prompts for {label} may be wrong: {warning}." for warning, count in warnings.items()
     ]

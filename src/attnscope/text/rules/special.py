@@ -11,7 +11,10 @@ from attnscope.text.rules.rule import Claims, ClassRule, Tokenized
 
 
 def _claims(argument: str, prompt: Tokenized) -> Claims:
-    wanted = [token.special and (not argument or token.text == argument) for token in prompt.tokens]
+    # some cover the space beside them
+    wanted = [
+        token.special and (not argument or argument in (token.text, token.text.strip())) for token in prompt.tokens
+    ]
     return Claims(tokens=np.array(wanted, dtype=bool))
 
 
