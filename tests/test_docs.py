@@ -30,10 +30,12 @@ def test_generated_pages_are_what_make_docs_would_write() -> None:
 
 @pytest.mark.model
 def test_the_readmes_python_runs() -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    measuring, recording = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     names: dict[str, Any] = {}
-    exec(code, names)  # noqa: S102
-    assert names["reading"].received.shape[:3] == (2, 9, 2)
+    exec(measuring, names)  # noqa: S102
+    assert names["record"].received.shape[:3] == (2, 9, 2)
+    exec(recording, names)  # noqa: S102
+    assert [step.queries for step in names["recording"].steps] == [5] + [1] * 7
 
 
 @pytest.mark.model
