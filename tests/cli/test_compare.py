@@ -17,6 +17,7 @@ from attnscope.figures import sentences
 from attnscope.report.write import report_run
 from attnscope.studies import run_study
 from tests.analysis.conftest import CONDITIONS, performed, study
+from tests.handmade import sealed
 from tests.runs.conftest import save_tiny
 
 
@@ -186,8 +187,10 @@ def test_a_damaged_number_is_refused_and_not_averaged(tiny: Path, tmp_path: Path
         mass=pl.when(pl.int_range(pl.len()) == 5).then(float("nan")).otherwise(pl.col("mass"))
     )
     spoilt.write_parquet(path)
-    assert "not a number" in refused(run.path)
-    with pytest.raises(AttnscopeError, match="not a number"):
+    assert "table 'mass' was changed or damaged" in refused(run.path)
+    sealed(run.path)
+    assert "not finite" in refused(run.path)
+    with pytest.raises(AttnscopeError, match="not finite"):
         report_run(run.path)
 
 

@@ -32,7 +32,7 @@ def test_json_is_one_object_with_every_number(run: Run) -> None:
 
 
 def test_json_has_no_mass_without_classes_and_entropy_when_asked(run: Run) -> None:
-    made = json.loads(run("measure", PROMPT, "--layers", "3", "--heads", "2", "--entropy", "--json").out)
+    made = json.loads(run("measure", PROMPT, "--layers", "3", "--heads", "2", "--measures", "entropy", "--json").out)
     assert "mass" not in made
     assert made["heads"] == [2]
     assert np.array(made["entropy"]).shape == (1, 1, 1)

@@ -16,13 +16,20 @@ from tests.tolerances import DEEP
 def test_check_shows_the_evidence_for_a_model(run: Run) -> None:
     done = run("check", "smollm2-135m-instruct", "--tokens", "48")
     assert done.code == 0
-    for words in ("difference from eager", "row sum", "calls per layer", "mask: causal", "queries all", "noise"):
+    for words in (
+        "difference from eager",
+        "row sum",
+        "own rounding",
+        "blocked backend, causal",
+        "queries all",
+        "noise",
+    ):
         assert words in done.out
     card = json.loads(run("check", "smollm2-135m-instruct", "--tokens", "48", "--json").out)
     assert card["long"]["tokens"] == 48
     assert card["long"]["difference"] < DEEP
     assert card["long"]["row_sum_error"] < DEEP
-    assert set(card["long"]["calls"].values()) == {1}
+    assert set(card["few_rows"]["backends"].values()) == {"rows"}
     assert set(card["cost"]) == {"plain, again", "last", "all"}
 
 

@@ -20,6 +20,7 @@ from attnscope.explorer.app import make_app
 from attnscope.explorer.guard import HEADERS, Guard
 from attnscope.explorer.runs import ServedRuns
 from attnscope.explorer.serve import hosts_of
+from tests.handmade import sealed
 
 KNOWN: dict[str, list[Any]] = {
     "run": ["explored"],
@@ -113,7 +114,7 @@ def test_errors_show_no_path_of_this_machine(explored: Run, tmp_path: Path) -> N
     (spoilt / "mass.parquet").unlink()
     answer = TestClient(make_app(ServedRuns([spoilt]))).get("/api/runs/spoilt/comparisons")
     assert answer.status_code == 409
-    assert "no table 'mass'" in answer.json()["what"]
+    assert "table 'mass' is missing" in answer.json()["what"]
     assert str(tmp_path) not in answer.text
 
 
@@ -189,6 +190,7 @@ def test_a_long_prompt_comes_in_parts_and_a_long_token_is_cut(explored: Run, tmp
     there = (pl.col("model") == "one") & (pl.col("condition") == "none") & (pl.col("prompt") == 0)
     huge = pl.when(there & (pl.col("position") == 4)).then(pl.lit("<" * 100_000)).otherwise(pl.col("text"))
     shown.with_columns(text=huge).write_parquet(home / "tokens.parquet")
+    sealed(home)
     client = TestClient(make_app(ServedRuns([home])))
     asked: dict[str, Any] = {"prompt": 0, "model": "one", "condition": "none", "queries": "last"}
     first = client.get("/api/runs/long/prompt", params=asked).json()

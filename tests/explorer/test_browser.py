@@ -17,6 +17,7 @@ from attnscope.analysis.run import Run
 from attnscope.figures.write import figure_of
 from attnscope.study.schema import FigureSpec
 from tests.explorer.conftest import HOSTILE, LABELS, Watched, numbers
+from tests.handmade import exported
 from tests.tolerances import SUMMED
 
 
@@ -148,9 +149,7 @@ def test_prompt_text_is_shaded_by_what_the_file_holds_and_lined_up(
     tokens = page.locator(".token")
     tokens.first.wait_for()
     held = [
-        explored.table("received")
-        .filter(model="one", condition=name, prompt=4, queries="last", layer=1, head=2)
-        .collect()["received"][0]
+        exported(explored).filter(model="one", condition=name, prompt=4, queries="last", layer=1, head=2)["received"][0]
         for name in ("none", "filler")
     ]
     assert tokens.count() == sum(map(len, held))

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from attnscope.studies import run_study
+from tests.handmade import exported
 from tests.models import tiny
 from tests.runs.conftest import CHAT, save_tiny
 from tests.tolerances import SUMMED
@@ -52,7 +53,7 @@ def study(tmp_path: Path, one: Path, two: Path) -> str:
 def attention(path: Path, model: str) -> pl.DataFrame:
     """What each token of the base prompt receives in layer 1, head 2, over the queries that see it; by hand."""
     where = (pl.col("model") == model) & (pl.col("condition") == "none")
-    rows = pl.read_parquet(path / "received.parquet").filter(where, pl.col("layer") == 1, pl.col("head") == 2)
+    rows = exported(path).filter(where, pl.col("layer") == 1, pl.col("head") == 2)
     received = rows["received"][0].to_numpy().astype(float)
     seen = 1 - np.arange(len(received)) / len(received)
     tokens = pl.read_parquet(path / "tokens.parquet").filter(where)
