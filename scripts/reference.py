@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from attnscope.edits.sources import SOURCES, Source
 from attnscope.figures import KINDS
 from attnscope.figures.kinds.lines import PanelSpec
 from attnscope.figures.validation import study_schema
-from attnscope.measures import MEASURES
+from attnscope.measures import KEY, MEASURES, Measure
 from attnscope.measures.names import map_measures
 from attnscope.registry import built_in_only
 from attnscope.runs.columns import EXPORTS, TABLES
@@ -62,11 +63,19 @@ def pages() -> dict[Path, str]:
 
 
 def _pages() -> dict[Path, str]:
-    made = {"cli.md": _cli(), "study-file.md": _study_file(), "run.md": _run(), "figures.md": _figures()}
-    found = {DOCS / name: "\n".join(lines) + "\n" for name, lines in made.items()}
-    found[DOCS / "extending.md"] = _extending((DOCS / "extending.md").read_text(encoding="utf-8"))
-    found[ROOT / "src/attnscope/study/study.schema.json"] = json.dumps(study_schema(), indent=1) + "\n"
-    return found
+    api = runpy.run_path(str(ROOT / "scripts/api_page.py"))["page"]
+    generated = {
+        "cli.md": _cli(),
+        "study-file.md": _study_file(),
+        "run.md": _run(),
+        "figures.md": _figures(),
+        "api.md": api(),
+    }
+    texts = {DOCS / name: "\n".join(lines) + "\n" for name, lines in generated.items()}
+    for name, table in (("extending.md", _families()), ("measures.md", _measures_table())):
+        texts[DOCS / name] = _brought_up_to_date((DOCS / name).read_text(encoding="utf-8"), table)
+    texts[ROOT / "src/attnscope/study/study.schema.json"] = json.dumps(study_schema(), indent=1) + "\n"
+    return texts
 
 
 def _cli() -> Iterator[str]:
@@ -275,13 +284,44 @@ def _figures() -> Iterator[str]:
             yield f"| `{column.name}` | {column.meaning} | {'optional' if column.optional else 'needed'} |"
 
 
-def _extending(page: str) -> str:
-    """The page with its table and examples brought up to date; the rest of it is written by hand."""
-    table = ["| to add | entry points | files | lines | example | built-in ones |", "|---|---|---|---|---|---|"]
+def _families() -> Iterator[str]:
+    yield "| to add | entry points | files | lines | example | built-in ones |\n|---|---|---|---|---|---|"
     for word, group, name, folder in FAMILIES:
         lines = sum(bool(line.strip()) for line in (PLUGIN / name).read_text(encoding="utf-8").splitlines())
         example = f"[`{name}`](../tests/plugin/attnscope_dummy/{name})"
-        table.append(f"| {word} | `{group}` | 2 | {lines} + 2 | {example} | `{folder}` |")
+        yield f"| {word} | `{group}` | 2 | {lines} + 2 | {example} | `{folder}` |"
+
+
+EXAMPLE_IDS = (5, 6, 5, 6)  # "on and on and"
+EXAMPLE_ROW = (0.4, 0.1, 0.2, 0.3)
+
+
+def _measures_table() -> Iterator[str]:
+    """Every measure, with its value for the example row of docs/measures.md and for uniform attention."""
+    yield "| name | meaning | unit | one number per | example | uniform |\n|---|---|---|---|---|---|"
+    for each in MEASURES.members.values():
+        values = [_example(each, row) for row in (EXAMPLE_ROW, (1 / len(EXAMPLE_ROW),) * len(EXAMPLE_ROW))]
+        per = "key" if each.axes == KEY else "head"
+        yield f"| `{each.name}` | {each.meaning} | {each.unit} | {per} | {values[0]} | {values[1]} |"
+
+
+def _example(measure: Measure, row: tuple[float, ...]) -> str:
+    """A measure of the last query of the example."""
+    import torch
+
+    last, weights = len(row) - 1, torch.tensor(row, dtype=torch.float64).view(1, 1, -1)
+    if measure.pairs is not None:
+        keys = [int(key) for query, key in zip(*measure.pairs(EXAMPLE_IDS), strict=True) if query == last]
+        return f"{sum(row[key] for key in keys):.4g}" if keys else "no value"
+    is_uniform = len(set(row)) == 1
+    rule = measure.uniform if is_uniform and measure.uniform is not None else measure.block
+    assert rule is not None  # noqa: S101  (a measure has pairs or a block)
+    values = rule(weights, torch.tensor([last]), torch.arange(len(row)))
+    return ", ".join(f"{value:.4g}" for value in values.flatten().tolist())
+
+
+def _brought_up_to_date(page: str, table: Iterator[str]) -> str:
+    """A page with its table and examples as they are now; the rest of it is written by hand."""
     written = "<!-- table -->\n" + "\n".join(table) + "\n<!-- /table -->"
     page = re.sub(r"<!-- table -->.*?<!-- /table -->", lambda _: written, page, flags=re.DOTALL)
 

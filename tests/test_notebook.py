@@ -30,7 +30,7 @@ def pictures(shown: str) -> list[str]:
 
 
 def test_a_map_shows_itself_with_the_files_numbers(run: attnscope.Run) -> None:
-    view = run.heatmap("question", condition="filler", less="none")
+    view = run.heatmap("question", condition="filler", minus="none")
     assert [picture[:4] for picture in pictures(view._repr_html_())] == ["<svg"]
     held = run.table("mass").filter(model="a", queries="last", token_class="question").collect()  # noqa: S106
     by = held.group_by("condition", "layer", "head").agg(pl.col("mass").mean())
@@ -39,7 +39,7 @@ def test_a_map_shows_itself_with_the_files_numbers(run: attnscope.Run) -> None:
     found = {(row["layer"], row["head"]): row["value"] for row in view.figures[0].table.iter_rows(named=True)}
     assert found == {place: pytest.approx(value) for place, value in wanted.items()}
     assert "Observations" in repr(view)
-    assert "b minus a" in repr(run.heatmap(model="b", less="a"))
+    assert "b minus a" in repr(run.heatmap(model="b", minus="a"))
 
 
 def test_a_head_and_a_prompt_show_themselves_and_can_be_made_again(run: attnscope.Run, tmp_path: Path) -> None:

@@ -62,20 +62,20 @@ class Run(analysis.Run):
         *,
         model: str | None = None,
         condition: str | None = None,
-        less: str | None = None,
+        minus: str | None = None,
         queries: str | None = None,
         value: Literal["mass", "enrichment"] = "mass",
         sort: Literal["depth", "effect"] = "depth",
     ) -> View:
-        """All heads: a class or another measure; less: the condition or model that is taken from it."""
+        """All heads, by a class or another measure. minus: the condition or model that is subtracted."""
         label, name = self._model(model), self._named(condition, self.conditions, "condition")
         options: dict[str, Any] = {"measure": measure if measure is None or isinstance(measure, str) else list(measure)}
-        if less is None:
+        if minus is None:
             options |= {"models": [label], "conditions": [name]}
-        elif less in self.models:
-            options |= {"conditions": [name], "difference": [less, label]}
+        elif minus in self.models:
+            options |= {"conditions": [name], "difference": [minus, label]}
         else:
-            options |= {"models": [label], "difference": [less, name]}
+            options |= {"models": [label], "difference": [minus, name]}
         return self._view("All heads", [], kind="heatmap", queries=queries, value=value, sort=sort, **options)
 
     def head(

@@ -26,6 +26,9 @@ UNIFORM, DEFINED = ".uniform", ".defined"
 HEAD_AXES = ("layer", "head", "queries")
 KEY_AXES = (*HEAD_AXES, "key")
 
+Label = int | str
+"""What a place on an axis is called: a number, such as a layer's, or a name, such as a query group's."""
+
 
 @dataclass(frozen=True)
 class Labelled:
@@ -49,6 +52,7 @@ class Labelled:
         return np.array(self.values, dtype=dtype, copy=copy)
 
     def __getitem__(self, place: Any) -> Any:
+        """By position, as on a numpy array."""
         return self.values[place]
 
     def __len__(self) -> int:
@@ -59,22 +63,26 @@ class Labelled:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The length of each axis."""
         return self.values.shape
 
-    def at(self, **labels: Any) -> Labelled:
-        """The part with these labels. One label drops its axis; a list of labels keeps it, in the order given."""
+    def at(self, **labels: Label | Sequence[Label]) -> Labelled:
+        """The part with these labels, by axis: `at(layer=16, head=[0, 3])`.
+
+        One label drops its axis; a list of labels keeps it, in the order given.
+        """
         values, axes, kept = self.values, list(self.axes), dict(self.labels)
         for axis, wanted in labels.items():
             if axis not in axes:
                 raise AttnscopeError(
                     f"there is no axis '{axis}'", where=f"at({axis}=...)", allowed=near(axis, axes), todo="name an axis"
                 )
-            several = isinstance(wanted, list | tuple | range)
-            places = [self._place(axis, kept[axis], each) for each in (wanted if several else [wanted])]
-            values = np.take(values, places if several else places[0], axis=axes.index(axis))
-            if several:
+            if isinstance(wanted, list | tuple | range):
+                places = [self._place(axis, kept[axis], each) for each in wanted]
+                values = np.take(values, places, axis=axes.index(axis))
                 kept[axis] = list(wanted)
             else:
+                values = np.take(values, self._place(axis, kept[axis], wanted), axis=axes.index(axis))
                 axes.remove(axis)
         return Labelled(np.asarray(values), tuple(axes), {axis: kept[axis] for axis in axes})
 
@@ -92,7 +100,7 @@ class Labelled:
 
 @dataclass(frozen=True)
 class Record:
-    """One prompt's numbers. `arrays` holds them by name; use the measure's name as an attribute or a key to read one.
+    """One prompt's numbers. Read a measure with labelled axes by its name: `record["entropy"]`.
 
     arrays: `received` (layers, heads, query groups, keys) is always there; other measures have the same axes, without
     keys if they give one number per head. `view` (layers,): which view each layer has; `seen` (views, heads or 1, query
@@ -126,6 +134,7 @@ class Record:
 
     @property
     def received(self) -> Labelled:
+        """Attention that each key receives, mean over the queries of the group: layer, head, queries, key."""
         return self[RECEIVED]
 
     def __getitem__(self, measure: str) -> Labelled:

@@ -152,3 +152,11 @@ def test_log_probabilities_are_the_models_own_and_follow_edits(lens: Lens) -> No
     assert np.abs(hidden - want).max() > 1e-3
     same = lens.log_probs(text, answer, edits=[Hide(hide=(2,), queries=(0, 1))])  # what they don't see anyway
     np.testing.assert_allclose(same, want, atol=1e-4)
+
+
+@pytest.mark.parametrize("edit", [Hide(hide=(3,)), Hide(hide=(3,), how="zero"), Ablate(ablate={0: (1,)})])
+def test_a_model_outside_the_interface_refuses_every_edit_instead_of_ignoring_it(edit: Any) -> None:
+    config = tf.FalconConfig(vocab_size=SIZES["vocab_size"], hidden_size=32, num_hidden_layers=2, num_attention_heads=4)
+    lens = Lens(tf.FalconForCausalLM(config).eval(), tiny.tokenizer())
+    with pytest.raises(AttnscopeError, match=r"can't be edited \(edits=\)"):
+        lens.measure_tokens(IDS, ["last"], edits=[edit])

@@ -115,7 +115,9 @@ class Run:
         assert isinstance(frame, pl.DataFrame)  # noqa: S101
         return frame.with_columns(pl.col(each).cast(pl.String) for each in _NAMES if each in columns)
 
-    def arrow_rows(self, name: str, model: str, condition: str, columns: Sequence[str], **more: Any) -> pa.Table:
+    def arrow_rows(
+        self, name: str, model: str, condition: str, columns: Sequence[str], **more: str | int | None
+    ) -> pa.Table:
         """The same, with names coded. more: values that other key columns must have; None: any."""
         keys = {"model": model, "condition": condition, **{key: each for key, each in more.items() if each is not None}}
         path, wanted = self._file(name), tuple(columns)
@@ -211,6 +213,7 @@ class Run:
 
     @cached_property
     def conditions(self) -> list[str]:
+        """Names of the conditions that have cells, in the study's order."""
         names = set(self._cells["condition"])
         return [part.name for part in self.study.conditions if part.name in names]
 
@@ -272,12 +275,15 @@ class Run:
 
     @property
     def classes(self) -> list[str]:
+        """Names of the study's classes, then `other`."""
         return [*self.study.classes, OTHER]
 
     def layers(self, model: str) -> list[int]:
+        """The layers of a model that were measured."""
         return self.manifest.models[model].layers
 
     def heads(self, model: str) -> list[int]:
+        """The heads of a model that were measured."""
         return self.manifest.models[model].heads
 
     def noise(self, model: str, queries: str) -> NDArray[np.float64] | None:

@@ -108,13 +108,7 @@ class Meter:
         """The log probability of each token from position `start` on, given those before it."""
         request = Request(["all"], self.readable)
         proof = self.proof(request)
-        if proof.eager is not None and not isinstance(edits, NoEdits):
-            raise AttnscopeError(
-                f"the attention of {self.name} can't be edited",
-                where="edits",
-                allowed="models that follow transformers' attention interface",
-                todo="choose another model",
-            )
+        self._refuse_edits(proof, edits)
         given = torch.as_tensor([list(ids)], device=input_device(self.model))
         nothing = torch.zeros(1, 0, len(ids), device=given.device)
         wanted = Wanted(nothing, frozenset(), edits=edits, stop=False)
@@ -137,12 +131,23 @@ class Meter:
             )
         return np.asarray(chosen, dtype=np.float64)
 
+    def _refuse_edits(self, proof: Proof, edits: Edits) -> None:
+        """A model outside the interface shows its weights only after it has used them."""
+        if proof.eager is not None and not isinstance(edits, NoEdits):
+            raise AttnscopeError(
+                f"the attention of {self.name} can't be edited",
+                where=Parameter("edits"),
+                allowed="models that follow transformers' attention interface",
+                todo="choose another model",
+            )
+
     def _batch(
         self, prompts: Sequence[Sequence[int]], request: Request, rows: Sequence[Mapping[str, Rows]] | None
     ) -> list[Numbers]:
         lengths = [len(prompt) for prompt in prompts]
         few = _few(request, lengths, rows)
         proof = self._proof_for(max(lengths), request, few)
+        self._refuse_edits(proof, request.edits)
         forward = self._forward(prompts, request, rows, causal=self._causal(proof, request), proof=proof)
         unproven = self._unproven(forward, request, few, proof, lengths)
         return [

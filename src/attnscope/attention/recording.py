@@ -46,9 +46,11 @@ class Step:
 
     @property
     def received(self) -> Labelled:
+        """Attention that each key receives: prompt, layer, head, queries, key."""
         return self.values[RECEIVED]
 
     def __getitem__(self, measure: str) -> Labelled:
+        """A measure's numbers, by name."""
         if measure not in self.values:
             raise AttnscopeError(
                 f"measure '{measure}' was not asked for",
@@ -68,6 +70,7 @@ class Recording:
         self.queries, self.heads = list(queries), heads
         self.layers: frozenset[int] = frozenset(layers)
         self.steps: list[Step] = []
+        """One per forward, in the order they ended."""
         self.proofs = proofs
         self._measures: tuple[Measure, ...] = ()
         self._lock = threading.Lock()
@@ -109,6 +112,7 @@ class Recording:
 
     @property
     def real(self) -> Tensor | None:
+        """(B, keys): False at pads; None if there are none."""
         recorder = self._recorder
         return None if recorder is None else recorder.real
 

@@ -79,4 +79,5 @@ class Measure:
 
     @property
     def title(self) -> str:
+        """A few words for axes and menus."""
         return self.label or self.name
