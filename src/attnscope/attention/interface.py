@@ -123,16 +123,17 @@ def _attention(
         window=sliding_window,
         own_output=gradients or (dropout > 0 and module.training),
     )
-    own: Own | None = original if call.native else None
-    if own is None and gradients:
-        own = lambda: _present(plain_output(call))  # noqa: E731
+
+    def own() -> Tensor:
+        return original() if call.native else _present(plain_output(call))
+
     if not listeners or layer is None:  # no layer: a vision or audio tower beside the text model
-        return _present(plain_output(call, own=own)), None
+        return own(), None
     output = None
     for listener in listeners:
         heard = listener.attention(layer, call, own)
         output = heard if output is None else output
-    return _present(plain_output(call, own=own) if output is None else output), None
+    return own() if output is None else output, None
 
 
 def _present(output: Tensor | None) -> Tensor:

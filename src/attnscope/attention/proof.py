@@ -90,8 +90,10 @@ class Probe:
     """Whether shorter prompts are padded on the left."""
     masked: bool = False
     """Whether the model is given an attention mask; otherwise prompts of several lengths rely on its being causal."""
+    observe: bool = False
+    """Whether the model keeps its own attention output, as while gradients flow."""
     limit: float | None = None
-    """What to go by where float64 can't say what eager's rounding is: an earlier proof's limit."""
+    """What to go by instead of eager's rounding, which float64 then need not show: an earlier proof's limit."""
 
     @property
     def tokens(self) -> int:
@@ -129,9 +131,11 @@ def _prove(model: PreTrainedModel, name: str, probe: Probe) -> Proof:
             way, eager = "eager, one layer at a time", _needed(model, name, modules, probe.layers)
             reference = _reference(model, inputs, wanted, None)  # not by the modules that are read themselves
             measured = measure_forward(model, inputs, wanted, eager=eager)
-        exact, why = (None, reason) if reason else _exact(model, inputs, wanted, modules if eager is None else None)
+        exact, why = None, reason or ("an earlier proof's limit" if probe.limit is not None else None)
+        if why is None:
+            exact, why = _exact(model, inputs, wanted, modules if eager is None else None)
     return _compared(
-        model, name, probe, _Sides(measured, reference, exact, reason or why, way, eager, reason is not None), groups
+        model, name, probe, _Sides(measured, reference, exact, why, way, eager, reason is not None), groups
     )
 
 
@@ -151,7 +155,8 @@ def _asked(model: PreTrainedModel, probe: Probe) -> tuple[dict[str, Any], Wanted
         frozenset(probe.layers),
         probe.measures,
         ids=ids.tolist(),
-        stop=may_stop(model),
+        stop=may_stop(model) and not probe.observe,
+        observe=probe.observe,
         real=real if probe.masked else None,
         lengths=[len(prompt) for prompt in probe.prompts] if mixed and not probe.masked else None,
     )

@@ -96,7 +96,8 @@ class Recorder:
         wanted = self.wanted
         touched = wanted.edits.touch(layer)
         if layer not in wanted.layers and not touched:
-            return plain_output(call, self._views, own)
+            is_own = not isinstance(call, Call) or call.native or call.own_output
+            return plain_output(call, self._views, own if is_own else None)
         ends = wanted.stop and layer == self._last and wanted.layers <= {*self.results, layer}
         keeps_own = wanted.observe or (isinstance(call, Call) and call.own_output)
         own_output = own if keeps_own and not touched else None

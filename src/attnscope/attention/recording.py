@@ -172,7 +172,20 @@ class Recording:
         if output is not None and recorder.results:
             _refuse_if_incomplete(recorder, self.layers)
             with self._lock:
-                self.steps.append(self._step(len(self.steps), recorder))
+                step = self._step(len(self.steps), recorder)
+                self._refuse_if_unproven(step)
+                self.steps.append(step)
+
+    def _refuse_if_unproven(self, step: Step) -> None:
+        missing = step.paths - frozenset(path for proof in self.proofs for path in proof.paths)
+        if missing:
+            layer, backend, kind = min(missing)
+            raise AttnscopeError(
+                f"layer {layer} took a path that could not be compared with eager attention",
+                where=f"{backend} backend, {kind}, {step.keys} keys",
+                allowed="paths that a short prompt takes, alone, padded or with a cache",
+                todo="measure the prompt with a Lens, which compares on a longer one",
+            )
 
     def abandon(self) -> None:
         """A forward failed: its step is dropped."""
@@ -251,8 +264,15 @@ def _proofs(
     tokens = [(17 + 7919 * place) % vocabulary for place in range(PROBE_TOKENS)]
     few = "all" not in queries
     alone = prove(model, name, Probe([tokens], layers, few, measures))
-    both = Probe([tokens[:20], tokens], layers, few, measures, left=True, masked=True, limit=alone.limit)
-    proofs = [alone, prove(model, name, both)]
+    both = [tokens[:20], tokens]
+    proofs = [alone, prove(model, name, Probe([tokens], layers, not few, measures, limit=alone.limit))]
+    trains = torch.is_grad_enabled() and any(each.requires_grad for each in model.parameters())
+    for way in (few, not few):
+        padded = Probe(both, layers, way, measures, left=True, masked=True, limit=alone.limit)
+        proofs.append(prove(model, name, padded))
+        if trains:
+            for probe in (Probe([tokens], layers, way, measures, limit=alone.limit), padded):
+                proofs.append(prove(model, name, replace(probe, observe=True)))
     if alone.causal is not False:
         decoded = prove_decode(model, name, tokens, layers, alone)
         proofs += [] if decoded is None else [decoded]
