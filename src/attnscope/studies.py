@@ -122,17 +122,17 @@ def perform_request(
     watcher: Watcher | None = None,
     *,
     load: Callable[..., Lens] | None = None,
-    second_look: bool = True,
+    spot_check: bool = True,
 ) -> Outcome:
     """Bring the run in a folder up to date with a request.
 
-    load: replaces `attnscope.load`, for models that are already in memory. second_look: measure some prompts a second
+    load: replaces `attnscope.load`, for models that are already in memory. spot_check: measure some prompts a second
     time, for the evidence.
     """
     from attnscope.lens import load as load_lens
     from attnscope.runs.perform import perform
 
-    return perform(request, RunFolder(folder), watcher, load=load or load_lens, second_look=second_look)
+    return perform(request, RunFolder(folder), watcher, load=load or load_lens, spot_check=spot_check)
 
 
 def default_folder(name: str) -> Path:

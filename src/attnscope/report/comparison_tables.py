@@ -61,8 +61,8 @@ def facts(found: Compared) -> list[str]:
         known += [f"{sentences.counted(left, 'prompt')} that only one side has: left out."] if left else []
     else:
         known = [f"n = {len(one)} and {len(two)} prompts, different in each run, so not paired; {found.method}."]
-    if found.comparison.thing:
-        known.append(f"The runs differ only in {found.comparison.thing}.")
+    if found.comparison.differs_in:
+        known.append(f"The runs differ only in {found.comparison.differs_in}.")
     layouts = {side.model: LAYOUTS.get(side.run.layout(side.model) or "") for side in _pairs_of_sides(found)}
     if None not in layouts.values() and len(set(layouts.values())) > 1:
         laid_out = ", ".join(f"{layout} for {model}" for model, layout in layouts.items())

@@ -9,7 +9,7 @@ from pydantic_core import CoreSchema, PydanticCustomError
 
 from attnscope.errors import AttnscopeError
 from attnscope.spec import Spec, refuse_unknown_keys
-from attnscope.study.words import Colour, Line
+from attnscope.study.field_types import Colour, Line
 from attnscope.text.classes import Rule, argument_problem, parse_rule, written_rule
 from attnscope.text.rules import ClassRule, rules_by_key
 

@@ -10,7 +10,7 @@ from pydantic_core import CoreSchema, PydanticCustomError
 from attnscope.edits.prompt import PROMPT_EDITS, AnyPromptEdit
 from attnscope.edits.prompt.insert import Insert
 from attnscope.spec import Spec, refuse_unknown_keys
-from attnscope.study.words import Colour, Line
+from attnscope.study.field_types import Colour, Line
 
 
 class ConditionSpec(Spec):

@@ -186,7 +186,7 @@ def unmeasured(study: Study, queries: str | None) -> dict[str, str]:
     reasons = {
         name: f"not measured: write measures: [{name}]"
         for name in head_measures()
-        if name not in study.measure.measured and not (one_query and name in PATTERNS)  # `received` gives those
+        if name not in study.measure.all_measures and not (one_query and name in PATTERNS)  # `received` gives those
     }
     if not (any(part.is_base for part in study.conditions) and any(part.inserts for part in study.conditions)):
         reasons |= dict.fromkeys(OF_INSERTIONS, "it needs the base prompt and a condition that inserts something")

@@ -35,7 +35,7 @@ class PromptList:
 
     prompts: tuple[Prompt, ...]
     layouts: Layouts
-    digest_of: str
+    origin: str
     """What they were made from, in words."""
 
 

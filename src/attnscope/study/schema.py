@@ -13,9 +13,9 @@ from attnscope.spec import NamedSpec
 from attnscope.spec import Spec as Spec
 from attnscope.study.classes import ClassSpec as ClassSpec
 from attnscope.study.conditions import ConditionSpec as ConditionSpec
-from attnscope.study.words import COLOUR as COLOUR
-from attnscope.study.words import LINE as LINE
-from attnscope.study.words import Colour, Line, names_in_schema
+from attnscope.study.field_types import COLOUR as COLOUR
+from attnscope.study.field_types import LINE as LINE
+from attnscope.study.field_types import Colour, Line, names_in_schema
 from attnscope.text.groups import GROUPS
 from attnscope.text.sets import PROMPT_SETS
 
@@ -137,7 +137,7 @@ class MeasureSpec(Spec):
     )
 
     @property
-    def measured(self) -> list[str]:
+    def all_measures(self) -> list[str]:
         """The names of all measures, `received` first."""
         return list(dict.fromkeys(["received", *self.measures]))
 

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from attnscope.edits.prompt.edit import EditContext, EditProblem, Lines, PromptEdit, segment_problem
-from attnscope.edits.sources import AnySource, Ground
+from attnscope.edits.sources import AnySource, SourceContext
 from attnscope.edits.sources.fitting import exactly
 from attnscope.errors import AttnscopeError
 from attnscope.text.layout import Layout
@@ -66,7 +66,7 @@ class Insert(PromptEdit):
         return edited
 
     def _text(self, lines: Lines, context: EditContext) -> str:
-        ground = Ground(context.fields, context.vocabulary)
+        ground = SourceContext(context.fields, context.vocabulary)
 
         def draft(units: int, attempt: int) -> str:
             return self.insert.draft(units, context.chance(attempt), ground)

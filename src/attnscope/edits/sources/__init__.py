@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from attnscope.edits.sources.source import Ground, Source
+from attnscope.edits.sources.source import Source, SourceContext
 from attnscope.registry import Registry
 from attnscope.spec import OneOf
 
@@ -24,4 +24,4 @@ SOURCES: Registry[type[Source]] = Registry(
 AnySource = Annotated[Source, OneOf("what is to be inserted", Source, lambda: SOURCES.members)]
 """In a study file: a mapping with the key of one source."""
 
-__all__ = ["SOURCES", "AnySource", "Ground", "Source"]
+__all__ = ["SOURCES", "AnySource", "Source", "SourceContext"]

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from attnscope.edits.sources.source import Ground, Source
+from attnscope.edits.sources.source import Source, SourceContext
 
 
 class OwnText(Source):
@@ -19,10 +19,10 @@ class OwnText(Source):
 
     text: str = Field(min_length=1, description="The text to insert.")
 
-    def draft(self, units: int, chance: Random, ground: Ground) -> str:
+    def draft(self, units: int, chance: Random, ground: SourceContext) -> str:
         return "".join(islice(cycle(words(self.text)), units))
 
-    def natural(self, ground: Ground) -> int | None:
+    def natural(self, ground: SourceContext) -> int | None:
         return len(words(self.text))
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from attnscope.edits.sources.source import Ground, Source
+from attnscope.edits.sources.source import Source, SourceContext
 from attnscope.errors import AttnscopeError
 
 
@@ -18,7 +18,7 @@ class RandomTokens(Source):
 
     random_tokens: Literal[True] = Field(description="Draw tokens from the model's vocabulary.")
 
-    def draft(self, units: int, chance: Random, ground: Ground) -> str:
+    def draft(self, units: int, chance: Random, ground: SourceContext) -> str:
         if not ground.vocabulary:
             raise AttnscopeError(
                 "the model's vocabulary has no plain words to draw from",

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from attnscope.edits.sources.source import Ground, Source
+from attnscope.edits.sources.source import Source, SourceContext
 
 _PATTERN = ("the", "quality", "thing", "deed", "the", "thing", "where", "the", "quality", "thing")
 _WORDS = {
@@ -31,7 +31,7 @@ class Sentence(Source):
 
     sentence: Literal["random"] = Field(description="Sentences made at random from a small grammar.")
 
-    def draft(self, units: int, chance: Random, ground: Ground) -> str:
+    def draft(self, units: int, chance: Random, ground: SourceContext) -> str:
         said = list(islice(_stream(chance), units))
         return " ".join(said).rstrip(".") + "." if said else ""
 

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from attnscope.edits.sources.own_text import words
-from attnscope.edits.sources.source import Ground, Source
+from attnscope.edits.sources.source import Source, SourceContext
 
 
 class Shuffle(Source):
@@ -24,15 +24,15 @@ class Shuffle(Source):
     def segment(self) -> str | None:
         return self.shuffle
 
-    def draft(self, units: int, chance: Random, ground: Ground) -> str:
+    def draft(self, units: int, chance: Random, ground: SourceContext) -> str:
         parts = self._parts(ground)
         chance.shuffle(parts)
         return "".join(islice(cycle(parts), units)).removeprefix(" " if self.by == "words" else "")
 
-    def natural(self, ground: Ground) -> int | None:
+    def natural(self, ground: SourceContext) -> int | None:
         return len(self._parts(ground))
 
-    def _parts(self, ground: Ground) -> list[str]:
+    def _parts(self, ground: SourceContext) -> list[str]:
         text = ground.fields.get(self.shuffle, "")
         if self.by == "characters":
             return list(text)

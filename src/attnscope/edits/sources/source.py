@@ -11,7 +11,7 @@ from attnscope.spec import Spec
 
 
 @dataclass(frozen=True)
-class Ground:
+class SourceContext:
     """What a source may draw on: the prompt it is inserted into, and the words of the model's vocabulary."""
 
     fields: Mapping[str, str]
@@ -38,11 +38,11 @@ class Source(Spec):
         """The prompt's segment that it copies, if it does."""
         return None
 
-    def draft(self, units: int, chance: Random, ground: Ground) -> str:
+    def draft(self, units: int, chance: Random, ground: SourceContext) -> str:
         """A text of so many units (repeats, words, tokens: the source's own)."""
         raise NotImplementedError
 
-    def natural(self, ground: Ground) -> int | None:
+    def natural(self, ground: SourceContext) -> int | None:
         """How many units it has when no length is asked for; None if a length is needed."""
         return None
 
