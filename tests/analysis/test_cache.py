@@ -139,7 +139,7 @@ def test_tables_written_while_a_run_is_open_are_not_mixed(run: Run, tmp_path: Pa
     opened = copied(run, tmp_path / "open")
     opened.table("mass").collect()
     perform_request(request_study(str(opened.path / "study.yaml"), limit=3), opened.path, spot_check=False)
-    with pytest.raises(ChangedError, match="written again"):
+    with pytest.raises(ChangedError, match="was rewritten while it was being read"):
         opened.table("mass")
     assert len(Run(opened.path).table("prompts").collect()) == 9
 

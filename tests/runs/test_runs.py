@@ -173,7 +173,7 @@ def test_ctrl_c_says_how_to_go_on(study_file: Path, tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert b"Go on with: attnscope run" in errors
+    assert b"Continue with: attnscope run" in errors
     assert b"Traceback" not in errors
     assert json.loads((tmp_path / "run" / "manifest.json").read_text())["status"] == "stopped"
 
@@ -187,7 +187,7 @@ def test_a_bad_prompt_is_told_and_does_not_sink_the_others(study_file: Path, tmp
     assert any("is empty" in each.reason for each in dropped)
     assert any("at most 512 tokens" in each.reason for each in dropped)
     assert set(run.table("prompts").collect()["prompt"]) == {0, 1, 2}
-    with pytest.raises(AttnscopeError, match="--strict"):
+    with pytest.raises(AttnscopeError, match="strict=True"):
         run_study(str(study_file), tmp_path / "strict", strict=True)
 
 

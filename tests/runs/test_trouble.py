@@ -210,7 +210,7 @@ def test_a_refused_cell_is_remembered_and_goes_on_to_the_same_tables(
     study_file.write_text(study_file.read_text().replace("title: A tiny study", "title: Another title"))
     again = perform_request(request_study(str(study_file)), tmp_path / "run")
     assert (again.dropped, calls, contents(tmp_path / "run")) == (first.dropped, [], before)
-    with pytest.raises(AttnscopeError, match="--strict"):
+    with pytest.raises(AttnscopeError, match="strict=True"):
         perform_request(request_study(str(study_file), strict=True), tmp_path / "run")
 
 

@@ -127,7 +127,7 @@ def _kinds(means: Mapping[str, Floats], chance: Mapping[str, Floats]) -> NDArray
 
 
 def _of_received(prompt_attention: PromptAttention, ids: Sequence[int] | None) -> dict[str, tuple[Floats, Floats]]:
-    """By name: the score, and the score of uniform attention. ids: the prompt's token ids, if the last one is the query."""
+    """By name: the score, and that of uniform attention. ids: the prompt's token ids, if the last one is the query."""
     attention, uniform, seen = prompt_attention.attention, prompt_attention.uniform, prompt_attention.seen
     by_name = {
         SINK: (_over(attention[..., 0], seen[..., 0]), _over(uniform[..., 0], seen[..., 0])),

@@ -105,7 +105,7 @@ class _MeanLine:
             self.half = half_width(self.n.astype(np.float64)) * np.sqrt(squares / (self.n - 1))
         self.inserted = np.zeros(len(self.n))
         self.within = self.without = np.nan
-        """What an inserted token receives, and any other token: means within prompts, then over prompts with an insertion."""
+        """What an inserted token receives, and another one: mean within prompts, then over those with an insertion."""
         if inserted is not None:
             self.inserted = np.nan_to_num(mean_of_seen(inserted, 0))
             some = (inserted == 1).any(1)
@@ -160,7 +160,7 @@ class SharedTokens:
             self.common &= mine
 
     def placed(self, values: Sequence[Floats]) -> list[Floats]:
-        """Each line's numbers, one per token of its prompts, at the shared positions: (prompts, positions), NaN elsewhere."""
+        """Each line's numbers, given per token, at the shared positions: (prompts, positions), NaN elsewhere."""
         lines = []
         for place, flat in zip(self._places, values, strict=True):
             values_onto = self._carried[place].over(flat) if place in self._carried else flat

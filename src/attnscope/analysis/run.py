@@ -281,7 +281,7 @@ class Run:
         return self.manifest.models[model].heads
 
     def noise(self, model: str, queries: str) -> NDArray[np.float64] | None:
-        """(layers, heads): how far rounding moves a head's attention on these prompts; None if this was not measured."""
+        """(layers, heads): how far rounding moves a head's attention on these prompts; None if not measured."""
         sample = self.manifest.models[model].sample
         moved = None if sample is None else sample.noise.moved.get(queries)
         return None if moved is None else np.asarray(moved, dtype=np.float64)

@@ -14,7 +14,7 @@ INTERVAL = "95 % interval of the mean over prompts (t)"
 
 
 def mean_over_prompts(frame: pl.DataFrame, by: Sequence[str], value: str) -> pl.DataFrame:
-    """Mean, interval (low, high) and n per group. frame: one row per prompt in each group; one prompt has no interval."""
+    """Mean, low, high and n of each group. frame: one row per prompt in each group; a single prompt has no interval."""
     means = frame.group_by(list(by), maintain_order=True).agg(
         pl.col(value).mean().alias(value), pl.col(value).std().alias("deviation"), pl.len().alias("n")
     )

@@ -25,9 +25,7 @@ def differing(one: Run, two: Run) -> list[str]:
         PROMPTS: _prompts(one, two),
         SEED: [run.study.seed for run in (one, two)],
         CONDITIONS: [_conditions(run) for run in (one, two)],
-        CLASSES: [
-            list(run.study.rules.items()) for run in (one, two)
-        ],  # order matters: the first class that claims a character gets it
+        CLASSES: [list(run.study.rules.items()) for run in (one, two)],  # in order: the first that claims wins
         MEASURE: [_measure(run) for run in (one, two)],
         VERSIONS: [run.manifest.versions for run in (one, two)],
     }

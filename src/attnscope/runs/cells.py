@@ -149,7 +149,7 @@ class CellMaker:
             model=self.spec.label,
             fields=prompt.fields,
             vocabulary=_Words(self.tokenization),
-            chance=lambda attempt: self._chance(condition, prompt, attempt, number),
+            rng=lambda attempt: self._rng(condition, prompt, attempt, number),
             count=count,
             inserted={name: count for (name, place), count in self._inserted.items() if place == prompt.number},
             limit=self.context,
@@ -168,7 +168,7 @@ class CellMaker:
     def _tokens(self, text: Text) -> list[Token]:
         return self.tokenization.tokenize(text.text, chat=self.layout.chat)
 
-    def _chance(self, condition: ConditionSpec, prompt: Prompt, attempt: int, edit: int) -> Random:
+    def _rng(self, condition: ConditionSpec, prompt: Prompt, attempt: int, edit: int) -> Random:
         """Independent of the model: all models get the same random text, as far as their tokenizers allow."""
         seed = f"{self.study.seed}/{condition.name}/{prompt.number}/{attempt}"
         seed = f"{seed}/{edit}" if edit else seed

@@ -225,7 +225,7 @@ class _Performance:
             self._show(plan, axes, cells)
 
         batches = missing_batches(cells, self.store, memory_budget(lens, plan.description, axes))
-        ENGINES.find(self.request.engine, "--engine").run(Job(batches, measure, self.store, done))
+        ENGINES.find(self.request.engine, Parameter("engine")).run(Job(batches, measure, self.store, done))
         self.outcome.tokens += tokens
         return no_room
 

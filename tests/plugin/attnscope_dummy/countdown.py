@@ -17,5 +17,5 @@ class Countdown(Source):
 
     countdown: int = Field(ge=1, description="Where to start.")
 
-    def draft(self, units: int, chance: Random, ground: SourceContext) -> str:
+    def draft(self, units: int, rng: Random, context: SourceContext) -> str:
         return " ".join(str(self.countdown - unit % (self.countdown + 1)) for unit in range(units))

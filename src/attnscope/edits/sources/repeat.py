@@ -17,5 +17,5 @@ class Repeat(Source):
 
     repeat: str = Field(min_length=1, description="The string to repeat.")
 
-    def draft(self, units: int, chance: Random, ground: SourceContext) -> str:
+    def draft(self, units: int, rng: Random, context: SourceContext) -> str:
         return self.repeat * units
