@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from attnscope.report.write import report_run
-from bench.made_run import make_run
+from bench.random_run import make_run
 
 QUIET = 4.0  # seconds for the server to load what it needs, as a user would take to look around
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]

@@ -14,7 +14,7 @@ from attnscope.runs.batches import Budget, batches
 from attnscope.runs.cells import CellMaker
 from attnscope.runs.folder import RunFolder
 from attnscope.studies import request_study
-from bench.pairs import Pair
+from bench.pair import Pair
 
 STUDY = """\
 seed: 1
@@ -38,7 +38,7 @@ def study_run(prompts: int, *, batched: bool) -> Pair:
     file.write_text(STUDY.format(count=prompts // 3), encoding="utf-8")
     order = request_study(str(file))
     lens = attnscope.load("smollm2-135m-instruct")
-    lens.evidence(order.study.measure.queries, order.study.measure.measured)
+    lens.evidence(order.study.measure.queries, order.study.measure.all_measures)
     cells, _ = CellMaker(order.study, order.prompts, order.study.models[0], lens.tokenization, None).make()
     lengths = [len(cell.tokens) for cell in cells]
     groups = batches(lengths, Budget(2048)) if batched else [[number] for number in range(len(cells))]
@@ -52,7 +52,7 @@ def study_run(prompts: int, *, batched: bool) -> Pair:
 
     def arm() -> None:
         shutil.rmtree(home / "run", ignore_errors=True)
-        runs.perform(order, RunFolder(home / "run"), load=lambda *_, **__: lens, second_look=False)
+        runs.perform(order, RunFolder(home / "run"), load=lambda *_, **__: lens, spot_check=False)
 
     told = "in the run's own padded batches" if batched else "one prompt after the other"
     return Pair(base, arm, f"plain forward, sdpa, {told}", tokens=sum(lengths))

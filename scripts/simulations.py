@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from attnscope.analysis.effects import FALSE_DISCOVERIES, effects, interval_of_mean
 
-Numbers = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 SIMULATIONS = 2000
 HEADS = 270  # tested together
 ROUNDS = 100
-DRAWS: dict[str, Callable[[np.random.Generator, tuple[int, int]], Numbers]] = {
+DRAWS: dict[str, Callable[[np.random.Generator, tuple[int, int]], Floats]] = {
     "normal": lambda chance, shape: chance.normal(0, 1, shape),
     "heavy tails (t, 4 degrees)": lambda chance, shape: chance.standard_t(4, shape),
     "skewed (difference of exponentials)": lambda chance, shape: (

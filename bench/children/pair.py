@@ -1,4 +1,4 @@
-"""Times one pair of arms.py in turn."""
+"""Times one pair of bench.pairs in turn."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from bench.arms import PAIRS
 from bench.clock import interleave
+from bench.pairs import PAIRS
 
 
 def main() -> None:

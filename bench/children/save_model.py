@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import attnscope
-from bench.arms import MODEL
+from bench.pairs import MODEL
 from bench.prompts import text_tokens
 
 

@@ -1,4 +1,4 @@
-"""A run whose views show themselves in a notebook: the explorer's map, head and prompt as objects."""
+"""A run whose views display themselves in a notebook: the explorer's heat map, head and prompt as objects."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from attnscope.study.schema import FigureSpec
 
 @dataclass(frozen=True)
 class View:
-    """Figures with their readings. In a notebook it shows itself; `print` writes the readings."""
+    """Figures with their readings. It displays itself in a notebook; `print` shows the readings."""
 
     title: str
     facts: tuple[str, ...]
-    parts: tuple[FigureSpec, ...]
+    specs: tuple[FigureSpec, ...]
     figures: tuple[Figure, ...]
 
     @property
     def study(self) -> str:
-        """The lines of a study file that make these figures."""
-        return "".join(study_lines(part) for part in self.parts)
+        """The lines of a study file that give these figures."""
+        return "".join(study_lines(spec) for spec in self.specs)
 
     def save(self, folder: Path | str) -> list[Path]:
         """Every figure as svg, png, pdf, vl.json, csv and md."""
@@ -42,19 +42,19 @@ class View:
         )
 
     def _repr_html_(self) -> str:
-        made = [f"<h3>{html.escape(self.title)}</h3>", *(f"<p>{html.escape(fact)}</p>" for fact in self.facts)]
+        blocks = [f"<h3>{html.escape(self.title)}</h3>", *(f"<p>{html.escape(fact)}</p>" for fact in self.facts)]
         for figure in self.figures:
-            drawn = base64.b64encode(content(figure, ".svg")).decode()
+            svg = base64.b64encode(content(figure, ".svg")).decode()
             text = html.escape(figure.alt, quote=True)
-            made.append(
-                f'<p><img alt="{text}" src="data:image/svg+xml;base64,{drawn}" style="max-width: 100%"></p>'
+            blocks.append(
+                f'<p><img alt="{text}" src="data:image/svg+xml;base64,{svg}" style="max-width: 100%"></p>'
                 f"<details><summary>Reading</summary>{prose.html(figure.reading)}</details>"
             )
-        return "\n".join(made)
+        return "\n".join(blocks)
 
 
 class Run(analysis.Run):
-    """A run, opened for questions; `run.table("mass")` and the like are lazy, and its views show themselves."""
+    """An open run. `run.table("mass")` and the like are lazy; its views display themselves in a notebook."""
 
     def heatmap(
         self,
@@ -87,7 +87,7 @@ class Run(analysis.Run):
         conditions: Sequence[str] | None = None,
         queries: str | None = None,
     ) -> View:
-        """One head: along the prompt, by class, and from prompt to prompt."""
+        """One head: along the prompt, by class, and prompt by prompt."""
         label = self._model(model)
         groups = self.study.measure.queries
         group = self._named(queries, groups, "queries") if queries else "all" if "all" in groups else groups[0]
@@ -95,14 +95,14 @@ class Run(analysis.Run):
         place: dict[str, Any] = {"models": [label], "layers": [layer], "heads": [head]}
         shown: dict[str, Any] = {"conditions": names, "queries": group}
         panel = [{"model": label, "layer": layer, "head": head}]
-        parts = [
-            _part(kind="lines", panels=panel, form="both" if len(names) > 1 else "full", **shown),
-            _part(kind="bars", **place, **shown),
-            _part(kind="spread", **place, **shown),
+        specs = [
+            _figure_spec(kind="lines", panels=panel, form="both" if len(names) > 1 else "full", **shown),
+            _figure_spec(kind="bars", **place, **shown),
+            _figure_spec(kind="spread", **place, **shown),
         ]
-        view = self._views(f"{label}: layer {layer}, head {head}", [], parts)
+        view = self._views(f"{label}: layer {layer}, head {head}", [], specs)
         facts = [self._kind(label, name, group, layer, head) for name in names if self.has(label, name)]
-        return View(view.title, tuple(facts), view.parts, view.figures)
+        return View(view.title, tuple(facts), view.specs, view.figures)
 
     def prompt(
         self,
@@ -115,7 +115,7 @@ class Run(analysis.Run):
         head: int | None = None,
         queries: str | None = None,
     ) -> View:
-        """A prompt's text, shaded by attention received; beside: another condition or model next to it."""
+        """A prompt's text, shaded by attention received. beside: another condition or model to show next to it."""
         labels, names = [self._model(model)], [self._named(condition, self.conditions, "condition")]
         if beside is not None:
             (labels if beside in self.models else names).append(beside)
@@ -125,9 +125,9 @@ class Run(analysis.Run):
         return self._view(f"Prompt {number}", [], kind="strip", **about)
 
     def _kind(self, model: str, condition: str, queries: str, layer: int, head: int) -> str:
-        held = head_kinds(self, model, condition, queries).filter(layer=layer, head=head).row(0, named=True)
-        scores = ", ".join(f"{name} {held[name]:.2f}" for name in SCORES if held[name] is not None)
-        return f"{condition}: {held['kind'] or 'kind not told, for patterns were not measured'} ({scores})"
+        row = head_kinds(self, model, condition, queries).filter(layer=layer, head=head).row(0, named=True)
+        scores = ", ".join(f"{name} {row[name]:.2f}" for name in SCORES if row[name] is not None)
+        return f"{condition}: {row['kind'] or 'kind unknown, because patterns were not measured'} ({scores})"
 
     def _model(self, model: str | None) -> str:
         return self._named(model, self.models, "model")
@@ -142,12 +142,12 @@ class Run(analysis.Run):
             )
         return known[0] if word is None else word
 
-    def _view(self, title: str, facts: Sequence[str], **part: Any) -> View:
-        return self._views(title, facts, [_part(**part)])
+    def _view(self, title: str, facts: Sequence[str], **options: Any) -> View:
+        return self._views(title, facts, [_figure_spec(**options)])
 
-    def _views(self, title: str, facts: Sequence[str], parts: Sequence[FigureSpec]) -> View:
-        return View(title, tuple(facts), tuple(parts), tuple(figure_of(self, part) for part in parts))
+    def _views(self, title: str, facts: Sequence[str], specs: Sequence[FigureSpec]) -> View:
+        return View(title, tuple(facts), tuple(specs), tuple(figure_of(self, spec) for spec in specs))
 
 
-def _part(**options: Any) -> FigureSpec:
+def _figure_spec(**options: Any) -> FigureSpec:
     return FigureSpec(name=options["kind"], **{key: value for key, value in options.items() if value is not None})

@@ -1,4 +1,4 @@
-"""Where attnscope keeps what it can make or fetch again."""
+"""Where attnscope keeps files that it can download or create again."""
 
 from __future__ import annotations
 

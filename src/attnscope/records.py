@@ -1,8 +1,8 @@
-"""A record: what was measured of one prompt, with labelled axes. One type from the kernel to the store; no torch.
+"""A record: the numbers measured for one prompt, with labelled axes. One type from the kernel to the store; no torch.
 
-Numbers are kept by the name of their measure. Those of uniform attention (`NAME.uniform`), the share of queries that
-have a value (`NAME.defined`) and the share of queries that see a key (`seen`) depend on what the queries can see, not
-on what they look at: layers that see the same share one row of these, a view.
+Numbers are stored by the name of their measure. The value for uniform attention (`NAME.uniform`), the share of queries
+that have a value (`NAME.defined`) and the share of queries that see a key (`seen`) depend on what the queries can see,
+not on what they attend to: layers that see the same share one row of these, a view.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ Label = int | str
 
 @dataclass(frozen=True)
 class Labelled:
-    """An array whose axes have names and whose places have labels.
+    """An array with named axes and labels along them.
 
-    `at` selects by label; indexing with `[...]`, and numpy's functions, work by position as on any array.
+    `at` selects by label; indexing with `[...]` and numpy functions work by position, as on any array.
     """
 
     values: NDArray[Any]
@@ -86,14 +86,14 @@ class Labelled:
                 axes.remove(axis)
         return Labelled(np.asarray(values), tuple(axes), {axis: kept[axis] for axis in axes})
 
-    def _place(self, axis: str, known: Sequence[Any], wanted: Any) -> int:
-        for place, label in enumerate(known):
+    def _place(self, axis: str, labels: Sequence[Any], wanted: Any) -> int:
+        for place, label in enumerate(labels):
             if label == wanted:
                 return place
         raise AttnscopeError(
             f"there is no {axis} {wanted!r}",
             where=f"at({axis}={wanted!r})",
-            allowed=near(str(wanted), map(str, known)),
+            allowed=near(str(wanted), map(str, labels)),
             todo=f"use one of the {axis} labels",
         )
 
@@ -102,10 +102,10 @@ class Labelled:
 class Record:
     """One prompt's numbers. Read a measure with labelled axes by its name: `record["entropy"]`.
 
-    arrays: `received` (layers, heads, query groups, keys) is always there; other measures have the same axes, without
-    keys if they give one number per head. `view` (layers,): which view each layer has; `seen` (views, heads or 1, query
-    groups, keys) and `NAME.uniform` (the measure's axes, views instead of layers, heads or 1), `NAME.defined` (views,
-    heads or 1, query groups; only for measures that some queries have no value of).
+    arrays: `received` (layers, heads, query groups, keys) always exists; other measures have the same axes, without
+    keys if they give one number per head. `view` (layers,): the view of each layer. `seen` (views, heads or 1, query
+    groups, keys). `NAME.uniform`: the measure's axes, with views instead of layers, and heads or 1. `NAME.defined`
+    (views, heads or 1, query groups): only for measures that not all queries have a value for.
     """
 
     text: str
@@ -118,7 +118,7 @@ class Record:
 
     def __post_init__(self) -> None:
         for name in self.measures:
-            self[name]  # refuses an array that does not have the axes it should
+            self[name]  # refuses an array with the wrong axes
         for name in (RECEIVED, VIEW, SEEN):
             if name not in self.arrays:
                 raise ValueError(f"a record without {name}")
@@ -141,7 +141,7 @@ class Record:
         """A measure's numbers: layer, head, queries, and key if it has one number per key."""
         if measure not in self.measures:
             raise AttnscopeError(
-                f"measure '{measure}' was not asked for",
+                f"measure '{measure}' was not measured",
                 where=f"record['{measure}']",
                 allowed=near(measure, self.measures),
                 todo=f"measure it: measures=['{measure}']",
@@ -149,7 +149,7 @@ class Record:
         return self._labelled(self.arrays[measure])
 
     def uniform(self, measure: str = RECEIVED) -> Labelled:
-        """What the measure would be if every query attended to all keys it sees alike."""
+        """The measure's value if every query attended equally to all keys it sees."""
         return self._by_layer(f"{measure}{UNIFORM}")
 
     @property
@@ -158,7 +158,7 @@ class Record:
         return self._by_layer(SEEN)
 
     def defined(self, measure: str) -> Labelled:
-        """The share of the group's queries that the measure has a value for."""
+        """The share of the group's queries for which the measure has a value."""
         if f"{measure}{DEFINED}" in self.arrays:
             return self._by_layer(f"{measure}{DEFINED}")
         return self._labelled(np.ones((len(self.layers), len(self.heads), len(self.queries)), dtype=np.float32))
@@ -173,14 +173,14 @@ class Record:
 
     @property
     def row_sums(self) -> Labelled:
-        """One, except for models whose rows leave a share to a sink."""
+        """The sum of attention over keys: one, except for models that leave a share to a sink."""
         return self._labelled(np.asarray(self.arrays[RECEIVED].sum(-1)))
 
     def mass(self, classes: Mapping[str, str], measure: str = RECEIVED) -> pl.DataFrame:
         """How much of each head's attention lands on each class, and how much uniform attention would put there.
 
-        A tidy table: layer, head, queries, token_class, mass, expected; `other` holds what no class claims. measure:
-        any with one number per key, to sum instead of the attention received.
+        A tidy table: layer, head, queries, token_class, mass, expected; `other` is what no class claims. measure: sum
+        another measure with one number per key, instead of attention received.
         """
         shares = membership(classes, self.text, self.tokens)
         mass = self[measure].values.astype(np.float64) @ shares.T  # (layers, heads, groups, classes)
@@ -198,7 +198,7 @@ class Record:
         )
 
     def top(self, rule: str, count: int = 5, queries: str | None = None) -> pl.DataFrame:
-        """The heads that look most at what a class rule claims, such as 're:[0-9]+': layer, head, mass, expected."""
+        """The heads that attend most to what a class rule claims, such as 're:[0-9]+': layer, head, mass, expected."""
         wanted = self.queries[0] if queries is None else queries
         table = self.mass({"class": rule}).filter(pl.col("token_class") == "class", pl.col("queries") == wanted)
         return (
@@ -236,16 +236,16 @@ class Record:
         return pl.concat(frames) if frames else pl.DataFrame(schema=HEAD_TABLE)
 
     def of_heads(self, heads: Sequence[int]) -> Record:
-        """The same with these heads only."""
+        """The record of these heads only."""
         places = [list(self.heads).index(head) for head in heads]
 
-        def part(name: str, array: NDArray[Any]) -> NDArray[Any]:
+        def select(name: str, array: NDArray[Any]) -> NDArray[Any]:
             return array if name == VIEW or array.shape[1] == 1 else array[:, places]
 
-        return replace(self, heads=list(heads), arrays={name: part(name, each) for name, each in self.arrays.items()})
+        return replace(self, heads=list(heads), arrays={name: select(name, each) for name, each in self.arrays.items()})
 
     def as_json(self, classes: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """Everything, as plain lists and numbers."""
+        """The record as plain lists and numbers."""
         content: dict[str, Any] = {
             "tokens": [vars(token) for token in self.tokens],
             "queries": list(self.queries),
@@ -271,5 +271,5 @@ HEAD_TABLE: dict[str, Any] = {
 
 
 def is_per_key(measure: str) -> bool:
-    """Whether a measure gives one number per key, by its declaration."""
+    """Whether a measure is declared with one number per key."""
     return "key" in MEASURES.find(measure, "measures").axes

@@ -38,25 +38,25 @@ def request_study(
     allow_pickle: bool = False,
     engine: str = LOCAL,
 ) -> RunRequest:
-    """A study by bundled name or file, checked and with its prompts; nothing is loaded yet.
+    """A study, by bundled name or file, checked and with its prompts; no model is loaded yet.
 
-    limit: only the first `limit` prompts. models: only the models with these labels. swaps: another source for a model,
-    by label. instead: a source that replaces the study's only model and becomes its label. strict: a prompt that can't
-    be measured is an error. forget: remove what was measured for other versions of the study. engine: where batches are
-    measured. command: the command line that the report shows. trust_remote_code: run code that comes with a model.
-    allow_pickle: load pickled weights.
+    limit: use only the first `limit` prompts. models: use only the models with these labels. swaps: other sources for
+    models, by label. instead: a source that replaces the study's only model and becomes its label. strict: raise an
+    error if a prompt can't be measured. forget: remove what was measured for other versions of the study. engine: where
+    batches are measured. command: the command line to show in the report. trust_remote_code: run code that comes with a
+    model. allow_pickle: load pickled weights.
     """
     path = find_study(name)
-    written = with_options(read_study(path), path)
-    study = _swapped(_picked(written, models), swaps or {})
+    full_study = with_options(read_study(path), path)
+    study = _swapped(_picked(full_study, models), swaps or {})
     study = study if instead is None else _relabelled(study, instead)
     prompts = read_prompts(study, path.parent)
     refuse_unknown_segments(study, prompts.layouts, path)
-    refuse(figure_problems(written, len(prompts.prompts)), path)
+    refuse(figure_problems(full_study, len(prompts.prompts)), path)
     if limit is not None:
         if limit < 1:
             raise AttnscopeError(
-                "there would be no prompts",
+                "no prompts would be left",
                 where=Parameter("limit", limit),
                 allowed="1 or more",
                 todo="choose a larger limit",
@@ -90,7 +90,7 @@ def run_study(
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
 ) -> Run:
-    """Run a study into a folder (runs/NAME by default) and return the run, with its figures and report written.
+    """Run a study into a folder (runs/NAME by default), write its figures and report, and return the run.
 
     name: a bundled study or a study file. A second call measures only what is missing. watcher: gets the progress.
     limit: only the first `limit` prompts. models: only the models with these labels. swaps: another source for a model,
@@ -125,17 +125,17 @@ def perform_request(
     watcher: Watcher | None = None,
     *,
     load: Callable[..., Lens] | None = None,
-    second_look: bool = True,
+    spot_check: bool = True,
 ) -> Outcome:
     """Bring the run in a folder up to date with a request.
 
-    load: replaces `attnscope.load`, for models that are already in memory. second_look: measure some prompts a second
-    time, for the evidence.
+    load: replaces `attnscope.load`, for models that are already in memory. spot_check: measure some prompts again, for
+    the evidence.
     """
     from attnscope.lens import load as load_lens
     from attnscope.runs.perform import perform
 
-    return perform(request, RunFolder(folder), watcher, load=load or load_lens, second_look=second_look)
+    return perform(request, RunFolder(folder), watcher, load=load or load_lens, spot_check=spot_check)
 
 
 def default_folder(name: str) -> Path:
@@ -143,48 +143,48 @@ def default_folder(name: str) -> Path:
 
 
 def _picked(study: Study, labels: Sequence[str]) -> Study:
-    known = [part.label for part in study.models]
+    labels_of_study = [spec.label for spec in study.models]
     for label in labels:
-        if label not in known:
+        if label not in labels_of_study:
             raise AttnscopeError(
                 f"the study has no model '{label}'",
                 where=Parameter("models"),
-                allowed=near(label, known),
+                allowed=near(label, labels_of_study),
                 todo="use the labels in the study",
             )
     if not labels:
         return study
-    return study.model_copy(update={"models": [part for part in study.models if part.label in labels]})
+    return study.model_copy(update={"models": [spec for spec in study.models if spec.label in labels]})
 
 
 def _swapped(study: Study, swaps: Mapping[str, str]) -> Study:
-    known = [part.label for part in study.models]
+    labels_of_study = [spec.label for spec in study.models]
     for label in swaps:
-        if label not in known:
+        if label not in labels_of_study:
             raise AttnscopeError(
                 f"the study has no model '{label}'",
                 where=Parameter("swaps"),
-                allowed=near(label, known),
+                allowed=near(label, labels_of_study),
                 todo="use the labels in the study",
             )
     plain = {"adapter": None, "revision": None}
-    parts = [
-        part.model_copy(update={"source": swaps[part.label], **plain}) if part.label in swaps else part
-        for part in study.models
+    specs = [
+        spec.model_copy(update={"source": swaps[spec.label], **plain}) if spec.label in swaps else spec
+        for spec in study.models
     ]
-    return study.model_copy(update={"models": parts})
+    return study.model_copy(update={"models": specs})
 
 
 def _relabelled(study: Study, source: str) -> Study:
-    """The study on another model than its only one, under that model's own name everywhere."""
-    labels = [part.label for part in study.models]
+    """The study with another model in place of its only one, under that model's own name everywhere."""
+    labels = [spec.label for spec in study.models]
     if len(labels) != 1:
         raise AttnscopeError(
             f"the study has {len(labels)} models",
             where=Parameter("instead", source),
-            allowed="one model, which it replaces",
+            allowed="a study with one model, which it replaces",
             todo=(
-                "say which model it replaces, as in ",
+                "name the model to replace, as in ",
                 Parameter("swaps", {labels[0]: source}),
                 f"; the study has {', '.join(labels)}",
             ),
@@ -195,6 +195,6 @@ def _relabelled(study: Study, source: str) -> Study:
     label = path.stem if source.lower().endswith(".gguf") else path.name.partition("@")[0]
 
     swapped = _swapped(study, {labels[0]: source})
-    parts = [part.model_copy(update={"label": label}) for part in swapped.models]
+    specs = [spec.model_copy(update={"label": label}) for spec in swapped.models]
     figures = [options_of(figure).renamed(labels[0], label) for figure in swapped.figures]
-    return swapped.model_copy(update={"models": parts, "figures": figures})
+    return swapped.model_copy(update={"models": specs, "figures": figures})

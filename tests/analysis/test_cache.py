@@ -16,7 +16,7 @@ from attnscope.analysis.cache import FOLDER
 from attnscope.analysis.head_kinds import scores
 from attnscope.analysis.insertion import insertion
 from attnscope.analysis.ranking import ranked_by_distance
-from attnscope.analysis.received import Heads, gazes, head_along, tokens_of
+from attnscope.analysis.received import HeadChoice, head_along, read_attention, tokens_of
 from attnscope.analysis.run import ChangedError, Run
 from attnscope.analysis.sides import masses
 from attnscope.figures.write import figure_of
@@ -44,9 +44,13 @@ def everything(run: Run) -> list[Any]:
         ranked = ranked_by_distance(run, "one", queries, "visible", "none", "filler")
         found.append(np.array([*ranked.effect.values()]))
         for over in ("visible", "all"):
-            found.append(head_along(run, Heads("one", queries, (1,), (2,), over), "filler"))
-            some = Heads("one", queries, (1, 0), (2, 0, 3), over, outlook=True)
-            found += [part for gaze in gazes(run, some, "filler") for part in (gaze.attention, gaze.uniform, gaze.seen)]
+            found.append(head_along(run, HeadChoice("one", queries, (1,), (2,), over), "filler"))
+            some = HeadChoice("one", queries, (1, 0), (2, 0, 3), over, with_views=True)
+            found += [
+                part
+                for prompt_attention in read_attention(run, some, "filler")
+                for part in (prompt_attention.attention, prompt_attention.uniform, prompt_attention.seen)
+            ]
     for compared in run.compare():
         found += [part.select(pl.col(pl.Float64, pl.Int64)).to_numpy() for part in (compared.heads, compared.overall)]
     return found
@@ -65,9 +69,9 @@ def test_what_a_report_cached_is_what_would_be_computed_now(run: Run, tmp_path: 
 
 
 def test_a_head_along_all_prompts_is_what_prompt_by_prompt_gives(run: Run) -> None:
-    chosen = Heads("one", "all", (1,), (3,))
+    chosen = HeadChoice("one", "all", (1,), (3,))
     flat = head_along(run, chosen, "sentence")
-    one_by_one = [gaze.attention[0, 0] for gaze in gazes(run, chosen, "sentence")]
+    one_by_one = [prompt_attention.attention[0, 0] for prompt_attention in read_attention(run, chosen, "sentence")]
     np.testing.assert_array_equal(flat, np.concatenate(one_by_one))
     assert len(flat) == tokens_of(run, "one", "sentence").ends[-1]
 
@@ -110,7 +114,7 @@ def test_results_of_other_tables_are_never_found(run: Run, tmp_path: Path, chang
     shutil.copytree(run.path, home)
     lie(home / FOLDER)
     change(home / "study.yaml")
-    perform_request(request_study(str(home / "study.yaml")), home, second_look=False)
+    perform_request(request_study(str(home / "study.yaml")), home, spot_check=False)
     other = Run(home)
     assert (other.tables_key, other.statistics_key) != (run.tables_key, run.statistics_key)
     same(everything(other), everything(copied(other, tmp_path / "fresh", FOLDER)))
@@ -134,8 +138,8 @@ def test_of_a_table_changed_by_hand_nothing_is_cached_and_it_is_what_counts(run:
 def test_tables_written_while_a_run_is_open_are_not_mixed(run: Run, tmp_path: Path) -> None:
     opened = copied(run, tmp_path / "open")
     opened.table("mass").collect()
-    perform_request(request_study(str(opened.path / "study.yaml"), limit=3), opened.path, second_look=False)
-    with pytest.raises(ChangedError, match="written again"):
+    perform_request(request_study(str(opened.path / "study.yaml"), limit=3), opened.path, spot_check=False)
+    with pytest.raises(ChangedError, match="was rewritten while it was being read"):
         opened.table("mass")
     assert len(Run(opened.path).table("prompts").collect()) == 9
 

@@ -21,7 +21,7 @@ from attnscope.analysis.sides import Side
 from attnscope.analysis.two_runs import between, differing
 from attnscope.errors import AttnscopeError
 from attnscope.records import Record
-from attnscope.runs.measuring import measured_records
+from attnscope.runs.measuring import measure_cells
 from tests.analysis.conftest import CONDITIONS, EVERY_PATTERN, performed, study
 from tests.handmade import exported
 from tests.runs.conftest import save_tiny
@@ -64,10 +64,10 @@ def test_attention_that_is_uniform_changes_in_mass_but_not_in_enrichment_and_onl
     def uniform(*asked: Any) -> list[Record]:
         return [
             replace(record, arrays={**record.arrays, "received": record.uniform().values.astype(np.float32)})
-            for record in measured_records(*asked)
+            for record in measure_cells(*asked)
         ]
 
-    monkeypatch.setattr("attnscope.runs.measuring.measured_records", uniform)
+    monkeypatch.setattr("attnscope.runs.measuring.measure_cells", uniform)
     made = performed(study([{"label": "one", "source": str(tiny)}]), tmp_path).path
     for comparison in comparisons(Run(made)):
         found = compare(comparison).heads
@@ -128,12 +128,12 @@ def test_the_split_is_the_one_by_hand(run: Run) -> None:
 
 def test_an_insertion_that_only_dilutes_moves_nothing() -> None:
     from attnscope.analysis.insertion import _split
-    from attnscope.analysis.received import Gaze
+    from attnscope.analysis.received import PromptAttention
 
     before = np.array([[[0.5, 0.3, 0.2]]])
     after = np.array([[[0.25, 0.4, 0.1, 0.15, 0.1]]])  # half is kept, tokens 1 and 3 are inserted
-    one = Gaze("none", 0, before, np.array([0, 1, 2]), np.zeros(3, dtype=bool))
-    two = Gaze("filler", 0, after, np.array([0, -1, 2, 1, -1]), np.array([False, True, False, False, True]))
+    one = PromptAttention("none", 0, before, np.array([0, 1, 2]), np.zeros(3, dtype=bool))
+    two = PromptAttention("filler", 0, after, np.array([0, -1, 2, 1, -1]), np.array([False, True, False, False, True]))
     had, has, moved, taken = _split(one, two)
     assert (had.item(), has.item(), moved.item(), taken.item()) == pytest.approx((1.0, 0.5, 0.0, 0.5))
 

@@ -52,7 +52,7 @@ def running(explored: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     monkeypatch.setattr("attnscope.runs.perform.SHOWN_SHARE", 1e9)
     request = request_study(str(explored.path / "study.yaml"), models=["one"])
     watcher, folder = Halting(13), tmp_path / "running"
-    worker = threading.Thread(target=perform_request, args=(request, folder, watcher), kwargs={"second_look": False})
+    worker = threading.Thread(target=perform_request, args=(request, folder, watcher), kwargs={"spot_check": False})
     worker.start()
     assert watcher.halted.wait(120)
     yield folder, watcher, worker
@@ -123,7 +123,7 @@ def test_a_run_that_changes_is_opened_again(explored: Run, tmp_path: Path) -> No
     client = TestClient(make_app(served))
     assert client.get("/api/runs/changing").json()["prompts"] == 9
     request = request_study(str(home / "study.yaml"), limit=4)
-    perform_request(request, home, second_look=False)
+    perform_request(request, home, spot_check=False)
     assert client.get("/api/runs/changing").json()["prompts"] == 4
 
 

@@ -12,7 +12,7 @@ import yaml
 
 from attnscope.edits.sources.fitting import exactly
 from attnscope.edits.sources.sentence import Sentence
-from attnscope.edits.sources.source import Ground
+from attnscope.edits.sources.source import SourceContext
 from attnscope.errors import AttnscopeError
 from attnscope.models.load import look_up
 from attnscope.runs.cells import Cell, CellMaker
@@ -114,7 +114,7 @@ def test_chance_finds_what_one_draft_can_not() -> None:
 
 def test_sentences_of_any_length_can_be_made_where_words_and_full_stops_are_tokens() -> None:
     """Sentences of equal length would leave out each count at which a new one begins."""
-    source, ground = Sentence(sentence="random"), Ground({}, [])
+    source, ground = Sentence(sentence="random"), SourceContext({}, [])
 
     def draft(units: int, attempt: int) -> str:
         return source.draft(units, Random(f"{attempt}"), ground)  # noqa: S311

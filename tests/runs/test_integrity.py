@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from attnscope.analysis.received import Heads, gazes, head_along
+from attnscope.analysis.received import HeadChoice, head_along, read_attention
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import masses
 from attnscope.errors import AttnscopeError
@@ -56,8 +56,8 @@ def look_at_everything(path: Path) -> None:
     for model in run.models:
         for condition in run.conditions:
             masses(run, model, condition)
-            list(gazes(run, Heads(model, "all", [0, 1], [0, 1, 2, 3]), condition))
-            head_along(run, Heads(model, "last", (0,), (1,)), condition)
+            list(read_attention(run, HeadChoice(model, "all", [0, 1], [0, 1, 2, 3]), condition))
+            head_along(run, HeadChoice(model, "last", (0,), (1,)), condition)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -97,7 +97,7 @@ def test_cut_foreign_and_missing_files_are_noticed(copy: Path, name: str, damage
 
 def test_a_shard_that_changes_while_a_run_is_open_is_noticed(copy: Path) -> None:
     run = Run(copy)
-    head = Heads("one", "all", (0,), (1,))
+    head = HeadChoice("one", "all", (0,), (1,))
     first = head_along(run, head, "none")
     assert len(first)
     for path in (copy / "shards").iterdir():
@@ -105,7 +105,7 @@ def test_a_shard_that_changes_while_a_run_is_open_is_noticed(copy: Path) -> None
         path.unlink()  # another file in its place: the open one stays as it was
         path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     with pytest.raises(DamagedError, match="a shard of the run was changed"):
-        head_along(run, Heads("one", "all", (1,), (1,)), "none")
+        head_along(run, HeadChoice("one", "all", (1,), (1,)), "none")
 
 
 def test_a_shard_in_the_place_of_another_is_noticed(copy: Path) -> None:
@@ -131,7 +131,7 @@ def test_run_repairs_what_is_damaged_to_the_same_bytes_and_says_so(
     if (name, damage) != ("manifest.json", "gone"):  # then nothing says that there was one
         assert any(path.name in line for line in outcome.repaired), outcome.repaired
     assert (outcome.measured > 0) == (name == "shards")
-    assert outcome.measured + outcome.kept == 18
+    assert outcome.measured + outcome.reused == 18
     look_at_everything(copy)
     assert contents(copy) == contents(finished)
     assert perform_request(request_study(study), copy).unchanged

@@ -81,7 +81,7 @@ def test_a_finished_run_does_nothing_and_a_changed_study_only_what_changed(study
 
     folder = RunFolder(tmp_path / "run")
     first = perform(request_study(str(study_file)), folder)
-    assert (first.measured, first.kept, first.unchanged) == (18, 0, False)
+    assert (first.measured, first.reused, first.unchanged) == (18, 0, False)
     before, received = contents(folder.path), exported(folder.path)
     stamps = {path: path.stat().st_mtime_ns for path in folder.path.rglob("*.*")}
     again = perform(request_study(str(study_file)), folder)
@@ -89,12 +89,12 @@ def test_a_finished_run_does_nothing_and_a_changed_study_only_what_changed(study
     assert {path: path.stat().st_mtime_ns for path in folder.path.rglob("*.*")} == stamps
     study_file.write_text(study_file.read_text().replace('hash: "#"', 'hash: "#*"'))
     reclassed = perform(request_study(str(study_file)), folder)
-    assert (reclassed.measured, reclassed.kept) == (0, 18)
+    assert (reclassed.measured, reclassed.reused) == (0, 18)
     assert exported(folder.path).equals(received)
     assert not pl.read_parquet(folder.path / "mass.parquet").equals(pl.read_parquet(io.BytesIO(before["mass.parquet"])))
     study_file.write_text(study_file.read_text().replace("tokens: 24", "tokens: 30"))
     longer = perform(request_study(str(study_file)), folder)
-    assert (longer.measured, longer.kept) == (12, 6)
+    assert (longer.measured, longer.reused) == (12, 6)
 
 
 def test_another_models_weights_under_the_same_name_are_measured_anew(tmp_path: Path, study_file: Path) -> None:

@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 
 from attnscope.analysis.head_values import head_values
-from attnscope.analysis.measures import measured
+from attnscope.analysis.measures import measure_values
 from attnscope.analysis.sides import Side, masses
 from attnscope.errors import AttnscopeError
 from attnscope.records import Record
 from attnscope.runs.columns import EXPORTS
 from attnscope.runs.integrity import sha256
-from attnscope.runs.measuring import measured_records
+from attnscope.runs.measuring import measure_cells
 from attnscope.runs.shards import CellReader
-from attnscope.runs.store import Measured, NoRoom, Refused, Store, shard_bytes
+from attnscope.runs.store import MeasuredCell, NoRoom, RefusedCell, Store, shard_bytes
 from attnscope.studies import perform_request, request_study, run_study
 from attnscope.text.tokens import Token
 from tests.handmade import exported
@@ -45,7 +45,9 @@ def record(seed: int = 0, keys: int = 5) -> Record:
 
 def test_a_shard_is_named_by_its_bytes_and_says_what_its_axes_are(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    store.write({"first": Measured(record(1), answer=[3, 4]), "second": Refused("too odd"), "third": NoRoom("later")})
+    store.write(
+        {"first": MeasuredCell(record(1), answer=[3, 4]), "second": RefusedCell("too odd"), "third": NoRoom("later")}
+    )
     (path,) = (tmp_path / "shards").iterdir()
     assert path.stem == sha256(path.read_bytes())
     with safe_open(path, framework="numpy") as shard:
@@ -63,19 +65,19 @@ def test_a_shard_is_named_by_its_bytes_and_says_what_its_axes_are(tmp_path: Path
 
 
 def test_the_same_results_are_the_same_bytes() -> None:
-    results = {"one": Measured(record(1)), "two": Measured(record(2, keys=9))}
-    assert shard_bytes(results) == shard_bytes({"one": Measured(record(1)), "two": Measured(record(2, keys=9))})
-    assert shard_bytes(results) != shard_bytes({"one": Measured(record(1)), "two": Measured(record(3, keys=9))})
+    results = {"one": MeasuredCell(record(1)), "two": MeasuredCell(record(2, keys=9))}
+    assert shard_bytes(results) == shard_bytes({"one": MeasuredCell(record(1)), "two": MeasuredCell(record(2, keys=9))})
+    assert shard_bytes(results) != shard_bytes({"one": MeasuredCell(record(1)), "two": MeasuredCell(record(3, keys=9))})
 
 
 def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
     store, written = Store(tmp_path), record(5)
-    store.write({"cell": Measured(written), "other": Measured(record(6))})
+    store.write({"cell": MeasuredCell(written), "other": MeasuredCell(record(6))})
     reader = CellReader(tmp_path, store.facts(["cell"]))
     for name, array in reader.arrays("cell").items():
         np.testing.assert_array_equal(array, written.arrays[name])
     labels = reader.shard("cell").labels
-    part = reader.part("cell", "received")[labels.layers.index(1), labels.heads.index(7)]
+    part = reader.lazy_array("cell", "received")[labels.layers.index(1), labels.heads.index(7)]
     np.testing.assert_array_equal(part[0], written.received.at(layer=1, head=7, queries="last").values)
     with pytest.raises(AttnscopeError, match="cell nowhere is in no shard"):
         reader.shard("nowhere")
@@ -84,7 +86,7 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
 def with_top1(*asked: Any) -> list[Record]:
     """What is measured, and a measure with one number per key that the lens does not know yet: the last key has all."""
     made = []
-    for each in measured_records(*asked):
+    for each in measure_cells(*asked):
         top = np.zeros_like(each.arrays["received"])
         top[..., -1] = 1
         more = {"top1": top, "top1.uniform": each.arrays["received.uniform"]}
@@ -97,7 +99,7 @@ def with_top1(*asked: Any) -> list[Record]:
 def test_every_measure_is_in_the_tables_by_name(
     study_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("attnscope.runs.measuring.measured_records", with_top1)
+    monkeypatch.setattr("attnscope.runs.measuring.measure_cells", with_top1)
     study_file.write_text(study_file.read_text().replace("measures: [entropy]", "measures: [top1, entropy, distance]"))
     run = run_study(str(study_file), tmp_path / "run", models=["one"])
     last = run.table("tokens").filter(pl.col("position") == pl.col("position").max().over("condition", "prompt"))
@@ -109,11 +111,11 @@ def test_every_measure_is_in_the_tables_by_name(
     far = head_values(run, "one", "none", "all", "distance")
     np.testing.assert_array_equal(far.value, np.broadcast_to(np.arange(4.0), far.value.shape))
     np.testing.assert_array_equal(far.defined, 1)
-    mapped = measured(Side(run, "one", "none"), "all", ["distance"], enrichment=False, where="here")
+    mapped = measure_values(Side(run, "one", "none"), "all", ["distance"], enrichment=False, where="here")
     np.testing.assert_array_equal(mapped.values, far.value)
     assert set(run.table("heads").collect()["measure"]) == {"entropy", "distance"}
     with pytest.raises(AttnscopeError, match="no measure 'concentration' in this run"):
-        measured(Side(run, "one", "none"), "all", ["concentration"], enrichment=False, where="here")
+        measure_values(Side(run, "one", "none"), "all", ["concentration"], enrichment=False, where="here")
 
 
 def test_the_large_arrays_are_exported_as_they_were_measured(study_file: Path, tmp_path: Path) -> None:

@@ -150,10 +150,10 @@ def test_a_run_of_another_model_is_never_taken_for_this_one(
     else:
         folder.rename(tmp_path / "elsewhere")
         options["swaps"]["one"] = str(tmp_path / "elsewhere")
-        assert perform_request(request_study(str(study_file), **options), tmp_path / "run").kept == first.measured
+        assert perform_request(request_study(str(study_file), **options), tmp_path / "run").reused == first.measured
         return
     changed = perform_request(request_study(str(study_file), **options), tmp_path / "run")
-    assert (changed.measured, changed.kept) == (first.measured, 0)
+    assert (changed.measured, changed.reused) == (first.measured, 0)
     fresh = tmp_path / "fresh"
     perform_request(request_study(str(study_file), **options), fresh)
     assert contents(fresh) == contents(tmp_path / "run")
@@ -167,7 +167,7 @@ def test_an_adapters_settings_are_part_of_what_a_cell_depends_on(study_file: Pat
     settings = json.loads((adapter / "adapter_config.json").read_text())
     settings["lora_alpha"] = 100 * settings["lora_alpha"]
     (adapter / "adapter_config.json").write_text(json.dumps(settings))
-    assert perform_request(request_study(str(study_file), models=["one"]), tmp_path / "run").kept == 0
+    assert perform_request(request_study(str(study_file), models=["one"]), tmp_path / "run").reused == 0
 
 
 def test_new_cells_get_the_dtype_that_the_old_ones_had(
@@ -186,8 +186,8 @@ def test_new_cells_get_the_dtype_that_the_old_ones_had(
 def test_what_was_measured_is_kept_until_it_is_to_be_forgotten(study_file: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert perform_request(request_study(str(study_file)), run).measured == 18
-    assert perform_request(request_study(str(study_file), limit=1), run).kept == 6
-    assert perform_request(request_study(str(study_file)), run).kept == 18
+    assert perform_request(request_study(str(study_file), limit=1), run).reused == 6
+    assert perform_request(request_study(str(study_file)), run).reused == 18
     perform_request(request_study(str(study_file), limit=1, models=["one"], forget=True), run)
     assert perform_request(request_study(str(study_file)), run).measured > 0
 

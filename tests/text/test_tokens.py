@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnscope.text.tokens import PART, shown_texts
+from attnscope.text.tokens import CONTINUATION, shown_texts
 
 
 @given(st.lists(st.integers(1, 4), max_size=12))
@@ -22,4 +22,4 @@ def test_what_no_token_covers_is_shown_as_a_space() -> None:
 
 
 def test_the_tokens_of_one_character_show_it_once() -> None:
-    assert shown_texts([("a", 0, 1), ("🙂", 1, 2), ("🙂", 1, 2), ("b", 2, 3)]) == ["a", "🙂", PART, "b"]
+    assert shown_texts([("a", 0, 1), ("🙂", 1, 2), ("🙂", 1, 2), ("b", 2, 3)]) == ["a", "🙂", CONTINUATION, "b"]

@@ -1,8 +1,8 @@
-"""Results that take long, cached beside the tables they are made from, so that a reader need not wait for them.
+"""Slow results, cached next to the tables they come from, so that readers need not wait for them.
 
-A run's report makes them; whoever reads later finds them, and what is not there is computed. A file is named by a hash
-of the question, of the tables and of what else answers depend on (the seed, how far rounding moves numbers), so a
-result of other tables is never found; and by the checksum of its own bytes, so a damaged one is never used.
+A run's report writes them; later readers use them and compute what is missing. A file name contains a hash of the
+question, the tables and everything else the answer depends on (the seed, the rounding error), so a result of other
+tables is never used; and the checksum of the file's bytes, so a damaged one is never used.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from attnscope.analysis.run import Run
 from attnscope.runs.integrity import sha256
 
 FOLDER = "cached"
-EDITION = 2  # raised when the same question would get another answer
-_DIGITS = 32  # of a hash, in names
+EDITION = 2  # raise it when the same question would get a different answer
+_DIGITS = 32  # of a hash, in file names
 
 
-def cached(run: Run, question: tuple[str, ...], answer: Callable[[], pl.DataFrame]) -> pl.DataFrame:
-    """The answer to a question about a run: from the cache, or computed now."""
-    if not run.is_whole:  # of tables that someone changed, nothing is cached
+def cached_result(run: Run, question: tuple[str, ...], answer: Callable[[], pl.DataFrame]) -> pl.DataFrame:
+    """The answer to a question about a run: from the cache, or computed now. answer: computes it."""
+    if not run.is_whole:  # nothing is cached if someone changed the tables
         return answer()
     content = json.dumps([EDITION, version("attnscope"), run.tables_key, run.statistics_key, question])
     name = hashlib.sha256(content.encode()).hexdigest()[:_DIGITS]
     for path in (run.path / FOLDER).glob(f"{name}-*.parquet"):
         data = _intact(path)
         if data is not None:
-            if run.caching is not None:
-                run.caching.add(path.name)
+            if run.cached_files is not None:
+                run.cached_files.add(path.name)
             return pl.read_parquet(io.BytesIO(data))
     result = answer()
-    if run.caching is not None:
-        run.caching.add(_write(run.path / FOLDER, name, result))
+    if run.cached_files is not None:
+        run.cached_files.add(_write(run.path / FOLDER, name, result))
     return result
 
 
 def _intact(path: Path) -> bytes | None:
-    """A cached file's bytes, if they are those it was written with."""
+    """A cached file's bytes, if they have not changed since it was written."""
     try:
         data = path.read_bytes()
     except OSError:
@@ -57,7 +57,7 @@ def _intact(path: Path) -> bytes | None:
 
 
 def _write(folder: Path, name: str, result: pl.DataFrame) -> str:
-    """The name of the file written."""
+    """Write a result; return its file name."""
     buffer = io.BytesIO()
     result.write_parquet(buffer, compression="zstd")
     file = f"{name}-{sha256(buffer.getvalue())[:_DIGITS]}.parquet"
@@ -69,13 +69,13 @@ def _write(folder: Path, name: str, result: pl.DataFrame) -> str:
 
 
 @contextmanager
-def caching(run: Run) -> Iterator[None]:
-    """Cache what is computed of a run; what was cached of other tables is removed."""
-    run.caching = set()
+def caching_results(run: Run) -> Iterator[None]:
+    """Cache the results computed for a run, and remove those of other tables."""
+    run.cached_files = set()
     try:
         yield
-        for left in (run.path / FOLDER).glob("*"):
-            if left.name not in run.caching:
-                left.unlink()
+        for stale in (run.path / FOLDER).glob("*"):
+            if stale.name not in run.cached_files:
+                stale.unlink()
     finally:
-        run.caching = None
+        run.cached_files = None

@@ -1,6 +1,6 @@
-"""What a run lets one compare, and the comparison itself: head by head, class by class, within prompts.
+"""What can be compared in a run, and the comparison itself: head by head, class by class, within prompts.
 
-Conditions are compared with the base prompt, a control with what it controls for, models with the first one.
+Conditions are compared with the base prompt, controls with the condition they control for, models with the first one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from attnscope.analysis.cache import cached
+from attnscope.analysis.cache import cached_result
 from attnscope.analysis.effects import FALSE_DISCOVERIES, discoveries, effects, unpaired_effects
 from attnscope.analysis.matching import Matching, matched, weights_of
 from attnscope.analysis.ranking import reliability
@@ -24,7 +24,7 @@ from attnscope.analysis.sides import MASS, ONE_WAY, Side, Values, base_condition
 from attnscope.analysis.spread import mean_of_seen
 
 Kind = Literal["condition", "control", "model", "run"]
-Numbers = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 KEYS = ("queries", "quantity", "token_class")
 _SURE = (
@@ -37,17 +37,20 @@ STATISTICS = ("n", "one", "two", "difference", "low", "high", "size", "p", "q")
 
 @dataclass(frozen=True)
 class Comparison:
-    """Side two minus side one. paired: prompts of one number are the same prompt. thing: what two runs differ in."""
+    """Side two minus side one.
+
+    paired: prompts with the same number are the same prompt. differs_in: what two runs differ in.
+    """
 
     kind: Kind
     one: Side
     two: Side
     paired: bool = True
-    thing: str = ""
+    differs_in: str = ""
 
     @property
     def name(self) -> str:
-        """Such as 'filler minus none, SmolLM2-135M' or 'tuned minus base, none'."""
+        """For example 'filler minus none, SmolLM2-135M' or 'tuned minus base, none'."""
         one, two = self.one, self.two
         if self.kind == "run":
             names = zip((two, one), reversed(self.sides), strict=True)
@@ -58,31 +61,31 @@ class Comparison:
 
     @property
     def prompts(self) -> int:
-        """How many prompts there are to compare: that both have, or of the smaller set."""
+        """How many prompts can be compared: those that both sides have, or the size of the smaller set."""
         return len(self.prompts_of[0] & self.prompts_of[1]) if self.paired else min(map(len, self.prompts_of))
 
     @property
     def prompts_of(self) -> tuple[set[int], set[int]]:
-        """The numbers of both arms' prompts."""
+        """The prompt numbers of both sides."""
         one, two = (side.run.prompts(side.model, side.condition) for side in (self.one, self.two))
         return one, two
 
     @property
     def inserts(self) -> bool:
-        """Whether something is inserted in one of the arms, or in both."""
+        """Whether at least one side inserts something."""
         return self.one.inserts or self.two.inserts
 
     @property
     def same_base(self) -> bool:
-        """Whether both arms edit the same prompts of the same model, so that a change splits into its parts."""
+        """Whether both sides edit the same prompts of the same model, so that a change can be split into parts."""
         return self.kind != "model" and self.paired and weights_of(self.one) == weights_of(self.two)
 
     @property
     def sides(self) -> tuple[str, str]:
-        """What tells the arms apart, in a word or two."""
+        """Short names that distinguish the two sides."""
         one, two = self.one, self.two
         if self.kind == "run":
-            return _told_apart(one.run.path, two.run.path)
+            return _shortest_distinct(one.run.path, two.run.path)
         return (one.model, two.model) if self.kind == "model" else (one.condition, two.condition)
 
 
@@ -96,20 +99,20 @@ class Compared:
     heads: pl.DataFrame
     """queries, quantity, token_class, layer, head, layer_two, head_two, the statistics, floor, sure, rank.
 
-    q is over all heads and classes of one query group and quantity; none for what can only go one way. floor: what
-    rounding makes on average; null if not known. sure: q is small enough and the difference above the floor. rank: by
-    size of the difference, from 1.
+    q is over all heads and classes of one query group and quantity; null for what can only go one way. floor: the mean
+    effect of rounding; null if unknown. sure: q is small enough and the difference is above the floor. rank: by size of
+    the difference, from 1.
     """
     overall: pl.DataFrame
     """queries, quantity, token_class, the statistics of the mean over heads, floor, sure, heads, up, down, reliability.
 
-    q is over the classes of one query group and quantity. up, down: how many heads are surely so, if that was tested.
-    reliability: of the heads' order.
+    q is over the classes of one query group and quantity. up, down: how many heads rise or fall significantly, if
+    tested. reliability: of the order of heads.
     """
 
 
-def _told_apart(one: Path, two: Path) -> tuple[str, str]:
-    """The ends of two paths, as much of them as tells them apart."""
+def _shortest_distinct(one: Path, two: Path) -> tuple[str, str]:
+    """The shortest ends of two paths that differ."""
     parts = [path.resolve().parts for path in (one, two)]
     for count in range(1, 1 + max(map(len, parts))):
         first, second = ("/".join(each[-count:]) for each in parts)
@@ -119,7 +122,7 @@ def _told_apart(one: Path, two: Path) -> tuple[str, str]:
 
 
 def comparisons(run: Run) -> list[Comparison]:
-    """All that the study implies, in its order; arms that have no prompt in common are not compared."""
+    """All comparisons the study implies, in its order, except between sides without a common prompt."""
     return [each for each in (*_of_conditions(run), *_of_models(run)) if each.prompts]
 
 
@@ -143,7 +146,7 @@ def _of_models(run: Run) -> Iterator[Comparison]:
 
 @lru_cache(maxsize=32)
 def compare(comparison: Comparison) -> Compared:
-    """Every quantity that both arms have."""
+    """Compare every quantity that both sides have."""
     others = quantities(comparison.two.run)
     families = [family(comparison, *each) for each in quantities(comparison.one.run) if each in others]
     heads, overall = (pl.concat(each) for each in zip(*(each for each in families if each), strict=True))
@@ -152,27 +155,26 @@ def compare(comparison: Comparison) -> Compared:
 
 @lru_cache(maxsize=256)
 def family(comparison: Comparison, queries: str, quantity: str) -> tuple[pl.DataFrame, pl.DataFrame] | None:
-    """By head and by class, as `Compared` has them: one quantity of one query group, which is tested together.
+    """One quantity of one query group, tested together: the tables by head and by class, as in `Compared`.
 
-    None if there is no class, or no prompt, that both arms have.
+    None if the sides have no class or no prompt in common.
     """
     one, two = comparison.one, comparison.two
-    found: list[tuple[pl.DataFrame, pl.DataFrame] | None] = []
+    computed: list[tuple[pl.DataFrame, pl.DataFrame] | None] = []
 
-    def part(which: int) -> pl.DataFrame:
-        if not found:
-            found.append(_family(comparison, queries, quantity))
-        return pl.DataFrame() if found[0] is None else found[0][which]
+    def table(which: int) -> pl.DataFrame:
+        if not computed:
+            computed.append(_family(comparison, queries, quantity))
+        return pl.DataFrame() if computed[0] is None else computed[0][which]
 
     if one.run is not two.run:
-        made = [part(0), part(1)]
+        tables = [table(0), table(1)]
     else:
         sides = (one.model, one.condition, two.model, two.condition)
         about = ("family", *sides, f"{comparison.paired}", queries, quantity)
-        made = [
-            cached(one.run, (*about, name), partial(part, which)) for which, name in enumerate(("heads", "classes"))
-        ]
-    return (made[0], made[1]) if made[0].width else None
+        names = ("heads", "classes")
+        tables = [cached_result(one.run, (*about, name), partial(table, which)) for which, name in enumerate(names)]
+    return (tables[0], tables[1]) if tables[0].width else None
 
 
 def _family(comparison: Comparison, queries: str, quantity: str) -> tuple[pl.DataFrame, pl.DataFrame] | None:
@@ -182,14 +184,14 @@ def _family(comparison: Comparison, queries: str, quantity: str) -> tuple[pl.Dat
         for each in values_of(comparison.two, queries, quantity)
         if each.token_class in first
     ]
-    if not any(_prompts_of(comparison, *pair) for pair in pairs):  # what an insertion does needs the base prompt too
+    if not any(_prompts_of(comparison, *pair) for pair in pairs):  # measures of insertions need the base prompt too
         return None
     matching = matched(comparison.one, comparison.two)
     return _tested(comparison, matching, pairs, comparison.one.run.study.seed)
 
 
 def _prompts_of(comparison: Comparison, one: Values, two: Values) -> int:
-    """How many prompts there are to compare two quantities in."""
+    """In how many prompts two quantities can be compared."""
     if comparison.paired:
         return len(np.intersect1d(one.prompts, two.prompts))
     return min(len(one.prompts), len(two.prompts))
@@ -214,9 +216,11 @@ def _tested(
         up=pl.when(tested).then((pl.col("sure") & (pl.col("difference") > 0)).sum().cast(pl.Int64)),
         down=pl.when(tested).then((pl.col("sure") & (pl.col("difference") < 0)).sum().cast(pl.Int64)),
     )
-    trusted = [reliability(twos[:, c] - ones[:, c], seed) if comparison.paired else None for c in range(len(names))]
+    reliabilities = [
+        reliability(twos[:, c] - ones[:, c], seed) if comparison.paired else None for c in range(len(names))
+    ]
     by_class = by_class.join(counts, on="token_class", maintain_order="left").with_columns(
-        _SURE, reliability=pl.Series(trusted, dtype=pl.Float64)
+        _SURE, reliability=pl.Series(reliabilities, dtype=pl.Float64)
     )
     about = {"queries": pl.lit(family[0][0].queries), "quantity": pl.lit(family[0][0].quantity)}
     where = ["layer", "head", "layer_two", "head_two"]
@@ -228,8 +232,8 @@ def _tested(
     )
 
 
-def _untested(comparison: Comparison, quantity: str, ones: Numbers, twos: Numbers) -> NDArray[np.bool_]:
-    """Classes whose difference would always be found: what can only go one way, and what one side has nothing of."""
+def _untested(comparison: Comparison, quantity: str, ones: Floats, twos: Floats) -> NDArray[np.bool_]:
+    """Classes whose test would be trivial: they can only go one way, or one side has none of them."""
     if quantity in ONE_WAY and comparison.one.inserts != comparison.two.inserts:
         return np.ones(ones.shape[1], dtype=bool)
     if quantity != MASS:
@@ -238,17 +242,17 @@ def _untested(comparison: Comparison, quantity: str, ones: Numbers, twos: Number
     return np.asarray(one | two)
 
 
-def _without_tests(made: pl.DataFrame, untested: NDArray[np.bool_]) -> pl.DataFrame:
-    """Rows that are not tested have no p and q, and the others' q is among those that are."""
-    p = np.where(untested, np.nan, made["p"].cast(pl.Float64).fill_null(np.nan).to_numpy())
-    return made.with_columns(pl.Series("p", p).fill_nan(None), pl.Series("q", discoveries(p)).fill_nan(None))
+def _without_tests(table: pl.DataFrame, untested: NDArray[np.bool_]) -> pl.DataFrame:
+    """Remove p and q from untested rows; q of the others is over the tested rows only."""
+    p = np.where(untested, np.nan, table["p"].cast(pl.Float64).fill_null(np.nan).to_numpy())
+    return table.with_columns(pl.Series("p", p).fill_nan(None), pl.Series("q", discoveries(p)).fill_nan(None))
 
 
 def _of_heads(
     comparison: Comparison,
     matching: Matching,
     family: Sequence[tuple[Values, Values]],
-    sides: tuple[Numbers, Numbers],
+    sides: tuple[Floats, Floats],
     seed: int,
 ) -> pl.DataFrame:
     pairs = sides[0].shape[2]
@@ -268,8 +272,8 @@ def _of_heads(
     )
 
 
-def _sides(comparison: Comparison, matching: Matching, one: Values, two: Values) -> tuple[Numbers, Numbers]:
-    """(prompts, pairs of heads) of both arms; where paired, of the prompts that both have."""
+def _sides(comparison: Comparison, matching: Matching, one: Values, two: Values) -> tuple[Floats, Floats]:
+    """(prompts, pairs of heads) of both sides; if paired, only the prompts that both have."""
     first, second = one.values[:, *matching.one], two.values[:, *matching.two]
     if not comparison.paired:
         return first, second
@@ -277,51 +281,51 @@ def _sides(comparison: Comparison, matching: Matching, one: Values, two: Values)
     return first[mine], second[theirs]
 
 
-def _over_heads(ones: Numbers, twos: Numbers, values: Numbers) -> Numbers:
-    """(prompts, classes): the mean over the heads that have the quantity in any prompt of both arms."""
+def _over_heads(ones: Floats, twos: Floats, values: Floats) -> Floats:
+    """(prompts, classes): the mean over the heads that have the quantity in some prompt of each side."""
     missing = [np.isnan(each).all(0) for each in (ones, twos)]
     counted = np.where(missing[0] | missing[1], 0.0, 1.0)  # (classes, pairs)
     heads = counted.sum(1)
     total = np.where(counted > 0, values, 0.0).sum(2)
-    found: Numbers = np.divide(total, heads, out=np.full(total.shape, np.nan), where=heads > 0)
-    return found
+    means: Floats = np.divide(total, heads, out=np.full(total.shape, np.nan), where=heads > 0)
+    return means
 
 
-def _statistics(comparison: Comparison, one: Numbers, two: Numbers, seed: int) -> pl.DataFrame:
-    """Of (prompts, columns) of both arms, a row a column."""
-    if comparison.paired:  # both means are of the prompts that are compared
+def _statistics(comparison: Comparison, one: Floats, two: Floats, seed: int) -> pl.DataFrame:
+    """The statistics of (prompts, columns) of both sides, one row per column."""
+    if comparison.paired:  # both means are over the compared prompts
         missing = np.isnan(one) | np.isnan(two)
         one, two = np.where(missing, np.nan, one), np.where(missing, np.nan, two)
-    found = effects(two - one, seed) if comparison.paired else unpaired_effects(one, two, seed)
-    made = pl.DataFrame(
+    result = effects(two - one, seed) if comparison.paired else unpaired_effects(one, two, seed)
+    table = pl.DataFrame(
         {
-            "n": found.n,
+            "n": result.n,
             "one": mean_of_seen(one, 0),
             "two": mean_of_seen(two, 0),
-            "difference": found.mean,
-            "low": found.low,
-            "high": found.high,
-            "size": found.size,
-            "p": found.p,
-            "q": found.q,
+            "difference": result.mean,
+            "low": result.low,
+            "high": result.high,
+            "size": result.size,
+            "p": result.p,
+            "q": result.q,
         }
     )
-    return made.with_columns(pl.col(pl.Float64).fill_nan(None))
+    return table.with_columns(pl.col(pl.Float64).fill_nan(None))
 
 
 def _places(comparison: Comparison, matching: Matching, times: int) -> dict[str, pl.Series]:
-    made = {}
+    columns = {}
     for side, places, end in ((comparison.one, matching.one, ""), (comparison.two, matching.two, "_two")):
         numbers = (np.asarray(side.run.layers(side.model)), np.asarray(side.run.heads(side.model)))
         for name, of_axis, place in zip(("layer", "head"), numbers, places, strict=True):
-            made[f"{name}{end}"] = pl.Series(np.tile(of_axis[place], times), dtype=pl.Int64)
-    return made
+            columns[f"{name}{end}"] = pl.Series(np.tile(of_axis[place], times), dtype=pl.Int64)
+    return columns
 
 
-def _floor(comparison: Comparison, matching: Matching, one: Values, two: Values) -> Numbers:
-    """By pair of heads: what the rounding of both arms makes on average; NaN where that is not known."""
+def _floor(comparison: Comparison, matching: Matching, one: Values, two: Values) -> Floats:
+    """Per pair of heads: the mean effect of rounding on both sides; NaN where unknown."""
     total = np.zeros(len(matching.one[0]))
-    for side, places, held in ((comparison.one, matching.one, one), (comparison.two, matching.two, two)):
-        noise = side.run.noise(side.model, held.queries)
-        total = total + (np.nan if noise is None or held.per_mass is None else (noise * held.per_mass)[places])
+    for side, places, values in ((comparison.one, matching.one, one), (comparison.two, matching.two, two)):
+        noise = side.run.noise(side.model, values.queries)
+        total = total + (np.nan if noise is None or values.per_mass is None else (noise * values.per_mass)[places])
     return total

@@ -1,6 +1,6 @@
-"""Rows of a table as arrays, joined by label: the order of rows means nothing, and every place is there exactly once.
+"""Rows of a table as arrays, by label: the order of rows does not matter, and every combination occurs exactly once.
 
-What is missing, there twice, not a number or out of range is refused, with the table and the place.
+Missing, duplicate, non-finite or out-of-range values are refused; the error names the table and the place.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from attnscope.analysis.run import Run
 from attnscope.errors import AttnscopeError
 
-Numbers = NDArray[np.float64]
+Floats = NDArray[np.float64]
 Axes = Mapping[str, Sequence[Any]]
-"""Columns and the labels they must have, in the order of the array's axes."""
+"""Columns and their labels, in the order of the array's axes."""
 
 SHARE = (0.0, 1 + 1e-4)
-"""What a share of attention can be, rounding included."""
+"""The bounds of a share of attention, allowing for rounding."""
 
 
 def dense(
@@ -30,12 +30,12 @@ def dense(
     values: Sequence[str],
     where: str,
     *,
-    nothing: bool = False,
+    missing: bool = False,
     bounds: tuple[float, float] | None = None,
-) -> list[Numbers]:
-    """One array per value column, with these axes. where: the table and which part of it, for errors.
+) -> list[Floats]:
+    """One array per value column, with these axes. where: the table and the part of it, for errors.
 
-    nothing: a value may be missing (NaN). bounds: what a value must lie between.
+    missing: values may be missing (NaN). bounds: the allowed range of values.
     """
     table = rows.to_arrow() if isinstance(rows, pl.DataFrame) else rows
     shape = tuple(len(labels) for labels in axes.values())
@@ -52,7 +52,7 @@ def dense(
         place = int(np.argmax(counts != 1))
         problem = "it has no row" if counts[place] == 0 else f"it has {counts[place]} rows"
         raise unusable(where, f"{problem} for {_place(axes, shape, place)}")
-    return [_column(table, name, flat, axes, shape, where, nothing, bounds) for name in values]
+    return [_column(table, name, flat, axes, shape, where, missing, bounds) for name in values]
 
 
 def _column(
@@ -62,12 +62,12 @@ def _column(
     axes: Axes,
     shape: tuple[int, ...],
     where: str,
-    nothing: bool,
+    missing: bool,
     bounds: tuple[float, float] | None,
-) -> Numbers:
+) -> Floats:
     column = np.empty(len(flat), dtype=np.float64)
     column[flat] = table[name].to_numpy()
-    bad = np.isinf(column) if nothing else ~np.isfinite(column)
+    bad = np.isinf(column) if missing else ~np.isfinite(column)
     problem = "is not a number"
     if bounds is not None and not bad.any():
         bad = (column < bounds[0]) | (column > bounds[1])
@@ -79,7 +79,7 @@ def _column(
 
 
 def _codes(column: pa.ChunkedArray, labels: Sequence[Any]) -> NDArray[np.int64]:
-    """Each row's place among the labels; -1 where it is none of them."""
+    """The index of each row's label; -1 if it is none of the labels."""
     if not len(column):
         return np.zeros(0, dtype=np.int64)
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
@@ -88,8 +88,8 @@ def _codes(column: pa.ChunkedArray, labels: Sequence[Any]) -> NDArray[np.int64]:
         whole = column.unify_dictionaries().combine_chunks()
         whole = whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
         places = {label: place for place, label in enumerate(labels)}
-        known = np.array([places.get(name, -1) for name in whole.dictionary.to_pylist()], dtype=np.int64)
-        codes: NDArray[np.int64] = known[whole.indices.to_numpy(zero_copy_only=False).astype(np.int64)]
+        code_of = np.array([places.get(name, -1) for name in whole.dictionary.to_pylist()], dtype=np.int64)
+        codes: NDArray[np.int64] = code_of[whole.indices.to_numpy(zero_copy_only=False).astype(np.int64)]
         return codes
     numbers, wanted = column.to_numpy().astype(np.int64), np.asarray(labels, dtype=np.int64)
     if not len(wanted):
@@ -105,7 +105,7 @@ def _place(axes: Axes, shape: tuple[int, ...], flat: int) -> str:
 
 
 def token_rows(run: Run, model: str, condition: str, columns: Sequence[str], prompt: int | None = None) -> pl.DataFrame:
-    """Columns of the table `tokens`, by prompt and position; every token of every prompt, or of one, is there once."""
+    """Columns of the table `tokens`, by prompt and position: every token of all prompts, or of one, exactly once."""
     needed = list(dict.fromkeys(["prompt", "position", *columns]))
     rows = run.rows("tokens", model, condition, needed, prompt).sort("prompt", "position", maintain_order=True)
     cells = run.cells_of(model, condition)
@@ -119,9 +119,9 @@ def token_rows(run: Run, model: str, condition: str, columns: Sequence[str], pro
         both = min(len(rows), len(prompts))
         apart = (actual[0][:both] != prompts[:both]) | (actual[1][:both] != positions[:both])
         at = int(np.argmax(apart)) if apart.any() else both
-        there = f"prompt {prompts[at]}, position {positions[at]}" if at < len(prompts) else "prompts it should not have"
+        place = f"prompt {prompts[at]}, position {positions[at]}" if at < len(prompts) else "prompts it should not have"
         where = f"{run.path / 'tokens.parquet'}: {model}, {condition}"
-        raise unusable(where, f"its rows are not those of the run's tokens, from {there} on")
+        raise unusable(where, f"its rows are not the run's tokens, from {place} on")
     return rows.select(list(columns))
 
 
@@ -130,5 +130,5 @@ def unusable(where: str, problem: str) -> AttnscopeError:
         f"this table can't be used: {problem}",
         where=where,
         allowed="tables as 'attnscope run' wrote them",
-        todo="give the same 'attnscope run' again; it writes the table again",
+        todo="repeat the same 'attnscope run'; it rewrites the table",
     )

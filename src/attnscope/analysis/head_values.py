@@ -1,4 +1,4 @@
-"""Measures with one number per head, from the table `heads`: by prompt, layer and head."""
+"""Measures with one number per head, from the table `heads`: per prompt, layer and head."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from attnscope.analysis.dense import dense, unusable
 from attnscope.analysis.run import Run
 from attnscope.measures.names import head_measures
 
-Numbers = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class HeadValues:
-    """(prompts, layers, heads) in each; NaN where no query has a value."""
+    """Arrays of (prompts, layers, heads); NaN where no query has a value."""
 
     prompts: NDArray[np.int64]
-    value: Numbers
-    expected: Numbers
-    """Of uniform attention."""
-    defined: Numbers
+    value: Floats
+    expected: Floats
+    """The value for uniform attention."""
+    defined: Floats
     """The share of queries that have a value."""
 
 
-def measured_per_head(run: Run) -> list[str]:
+def per_head_measures(run: Run) -> list[str]:
     """The measures with one number per head that the study names."""
-    return [name for name in run.study.measure.measured if name in head_measures()]
+    return [name for name in run.study.measure.all_measures if name in head_measures()]
 
 
 @lru_cache(maxsize=32)
 def head_values(run: Run, model: str, condition: str, queries: str, measure: str) -> HeadValues:
-    """One measure of one side, as a query group sees it."""
+    """One measure of one model, condition and query group."""
     axes: dict[str, Sequence[Any]] = {
         "prompt": run.cells_of(model, condition)["prompt"].to_list(),
         "layer": run.layers(model),
@@ -45,11 +45,11 @@ def head_values(run: Run, model: str, condition: str, queries: str, measure: str
     columns = ["value", "expected", "defined"]
     rows = run.arrow_rows("heads", model, condition, [*axes, *columns], queries=queries, measure=measure)
     where = f"{run.path / 'heads.parquet'}: {model}, {condition}, queries {queries}, measure {measure}"
-    value, expected = dense(rows, axes, columns[:2], where, nothing=True)
+    value, expected = dense(rows, axes, columns[:2], where, missing=True)
     (defined,) = dense(rows, axes, ["defined"], where, bounds=(0.0, 1.0001))
-    lost = (defined > 0) & np.isnan(value)
-    if lost.any():
-        places = zip(axes.items(), np.argwhere(lost)[0], strict=True)
+    without = (defined > 0) & np.isnan(value)
+    if without.any():
+        places = zip(axes.items(), np.argwhere(without)[0], strict=True)
         place = ", ".join(f"{name} {labels[at]}" for (name, labels), at in places)
         raise unusable(where, f"value of {place} is missing")
     return HeadValues(np.asarray(axes["prompt"], dtype=np.int64), value, expected, defined)

@@ -1,10 +1,10 @@
-"""What an insertion does to the tokens that were there before: it takes from all of them alike, and moves what is left.
+"""What an insertion does to the other tokens: it dilutes them all by one factor, and redistributes the rest.
 
 Let b be what the shared tokens receive in the base prompt and c what they receive with the insertion. Dilution is one
-factor, kept = sum(c) / sum(b): were it all, c would be kept * b. Redistribution is the rest: `moved` is half the sum
-of |c / sum(c) - b / sum(b)|, the share of the remaining attention that sits on other tokens than before. There is one
-factor for a query, so this is defined for the last token alone: in the mean over several queries, those that dilute
-unequally would look like redistribution.
+factor, kept = sum(c) / sum(b): if nothing else happened, c would be kept * b. Redistribution is the rest: `moved` is
+half the sum of |c / sum(c) - b / sum(b)|, the share of the remaining attention that goes to other tokens than before.
+Each query has its own factor, so this is defined for the last token only: in a mean over several queries, unequal
+dilution would look like redistribution.
 """
 
 from __future__ import annotations
@@ -18,81 +18,81 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from attnscope.analysis.cache import cached
+from attnscope.analysis.cache import cached_result
 from attnscope.analysis.dense import dense, token_rows
-from attnscope.analysis.received import Gaze, Heads, by_head, paired
+from attnscope.analysis.received import HeadChoice, PromptAttention, by_head, read_paired_attention
 from attnscope.analysis.run import Run
 from attnscope.text.classes import OTHER, membership
 from attnscope.text.segments import INSERTED, Span
 from attnscope.text.tokens import Token
 
-Numbers = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Insertion:
-    """(prompts, layers, heads) in each; NaN where the shared tokens receive nothing."""
+    """Arrays of (prompts, layers, heads); NaN where the shared tokens receive nothing."""
 
     prompts: list[int]
-    had: Numbers
+    had: Floats
     """What the shared tokens receive in the base prompt."""
-    has: Numbers
+    has: Floats
     """What they receive with the insertion."""
-    moved: Numbers
-    taken: Numbers
+    moved: Floats
+    taken: Floats
     """The share of attention on inserted tokens."""
 
     @property
-    def kept(self) -> Numbers:
+    def kept(self) -> Floats:
         return self.has / self.had
 
 
 @lru_cache(maxsize=16)
 def insertion(run: Run, model: str, base: str, condition: str, queries: str) -> Insertion:
-    """Every head of a model, prompt by prompt."""
+    """The effect of an insertion on every head of a model, per prompt."""
     question = ("insertion", model, base, condition, queries)
-    rows = cached(run, question, lambda: _insertion(run, model, base, condition, queries))
+    rows = cached_result(run, question, lambda: _insertion(run, model, base, condition, queries))
     prompts = sorted(run.prompts(model, base) & run.prompts(model, condition))
     axes: dict[str, Sequence[Any]] = {"prompt": prompts, "layer": run.layers(model), "head": run.heads(model)}
-    return Insertion(prompts, *dense(rows, axes, _COLUMNS, f"{run.path}: insertion", nothing=True))
+    return Insertion(prompts, *dense(rows, axes, _COLUMNS, f"{run.path}: insertion", missing=True))
 
 
 _COLUMNS = ("had", "has", "moved", "taken")
 
 
 def _insertion(run: Run, model: str, base: str, condition: str, queries: str) -> pl.DataFrame:
-    chosen = Heads(model, queries, run.layers(model), run.heads(model), over="all")
+    chosen = HeadChoice(model, queries, run.layers(model), run.heads(model), over="all")
     prompts, parts = [], []
-    for one, two in paired(run, chosen, base, condition):
+    for one, two in read_paired_attention(run, chosen, base, condition):
         prompts.append(one.prompt)
         parts.append(_split(one, two))
     numbers = [np.stack(each).ravel() for each in zip(*parts, strict=True)] if parts else [np.zeros(0)] * 4
     return by_head(prompts, chosen, dict(zip(_COLUMNS, numbers, strict=True)))
 
 
-def _split(one: Gaze, two: Gaze) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+def _split(one: PromptAttention, two: PromptAttention) -> tuple[Floats, Floats, Floats, Floats]:
     shared, mine, others = np.intersect1d(one.base, two.base, return_indices=True)
-    known = shared >= 0
-    before, after = one.attention[..., mine[known]], two.attention[..., others[known]]
+    aligned = shared >= 0
+    before, after = one.attention[..., mine[aligned]], two.attention[..., others[aligned]]
     had, has = before.sum(-1), after.sum(-1)
-    there = (had > 0) & (has > 0)
-    had, has = (np.where(there, each, np.nan) for each in (had, has))
+    received = (had > 0) & (has > 0)
+    had, has = (np.where(received, each, np.nan) for each in (had, has))
     with np.errstate(invalid="ignore", divide="ignore"):
         apart = np.abs(after / has[..., None] - before / had[..., None]).sum(-1) / 2
-    return had, has, np.where(there, apart, np.nan), two.attention[..., two.inserted].sum(-1)
+    return had, has, np.where(received, apart, np.nan), two.attention[..., two.inserted].sum(-1)
 
 
 @lru_cache(maxsize=16)
 def untouched_classes(run: Run, model: str, condition: str) -> list[str]:
-    """Classes that no inserted token belongs to: what they lose or gain is a matter of shared tokens alone."""
+    """Classes that no inserted token belongs to, so that only shared tokens can change their mass."""
     columns = ["position", "token_id", "text", "start", "end", "special"]
     rows = token_rows(run, model, condition, ["prompt", "segment", *columns])
     tokens = rows.partition_by("prompt", as_dict=True)
     names = [*run.study.rules, OTHER]
     touched = np.zeros(len(names), dtype=bool)
     for row in run.rows("prompts", model, condition, ["prompt", "text", "spans"]).iter_rows(named=True):
-        held = tokens[row["prompt"],]
-        made = [Token(*each) for each in held.select(columns).iter_rows()]
-        shares = membership(run.study.rules, row["text"], made, [Span(**span) for span in row["spans"]])
-        touched |= shares[:, (held["segment"] == INSERTED).to_numpy()].any(1)
+        frame = tokens[row["prompt"],]
+        prompt_tokens = [Token(*each) for each in frame.select(columns).iter_rows()]
+        shares = membership(run.study.rules, row["text"], prompt_tokens, [Span(**span) for span in row["spans"]])
+        touched |= shares[:, (frame["segment"] == INSERTED).to_numpy()].any(1)
     return [name for name, is_touched in zip(names, touched, strict=True) if not is_touched]

@@ -1,4 +1,4 @@
-"""Attention along the prompt: what each token receives from one head, averaged over prompts at matching positions."""
+"""Attention along the prompt: what each token receives from one head, averaged over prompts by position."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from scipy import sparse
 from attnscope.analysis.dense import token_rows
 from attnscope.analysis.effects import effects
 from attnscope.analysis.profiles import shown
-from attnscope.analysis.received import Heads, Tokens, head_along, tokens_of
+from attnscope.analysis.received import HeadChoice, Tokens, head_along, tokens_of
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import half_width, mean_of_seen
 from attnscope.errors import AttnscopeError
 from attnscope.text.alignment import carry_over
 from attnscope.text.segments import Span, Text
 
-Numbers = NDArray[np.float64]
+Floats = NDArray[np.float64]
 Place = tuple[str, str]
 """A model's label and a condition's name."""
 
@@ -32,7 +32,7 @@ class Line:
     """One head of a model under one condition."""
 
     series: str
-    heads: Heads
+    heads: HeadChoice
     condition: str
 
     @property
@@ -43,19 +43,19 @@ class Line:
 def along_prompt(run: Run, lines: Sequence[Line], *, shared: bool) -> pl.DataFrame:
     """series, position, n, attention, low, high, inserted, within, without, against, difference, its ends and q.
 
-    shared: only tokens that all lines have, by the first line's place in its base prompt; else the whole sequence.
+    shared: only tokens that all lines have, by position in the first line's base prompt; otherwise the whole prompt.
     """
     values = [head_along(run, line.heads, line.condition) for line in lines]
     if shared:
         axis = shared_tokens(run, tuple(line.place for line in lines))
         placed = axis.placed(values)
-        found = [_Found(each) for each in placed]
+        means = [_MeanLine(each) for each in placed]
     else:
         placed = []
-        found = [_whole(tokens_of(run, *line.place), each) for line, each in zip(lines, values, strict=True)]
+        means = [_whole(tokens_of(run, *line.place), each) for line, each in zip(lines, values, strict=True)]
     floats = pl.col("attention", "low", "high", "inserted", "within", "without", *_DIFFERENCE)
     parts = []
-    for number, (line, each) in enumerate(zip(lines, found, strict=True)):
+    for number, (line, each) in enumerate(zip(lines, means, strict=True)):
         places = shown(each.n)
         apart = (placed[number] - placed[0])[:, places] if number and shared else np.zeros((0, len(places)))
         against = _against(apart, run.study.seed) if len(apart) else {}
@@ -73,39 +73,39 @@ def along_prompt(run: Run, lines: Sequence[Line], *, shared: bool) -> pl.DataFra
         ).with_columns(within=pl.lit(each.within), without=pl.lit(each.without))
         first = pl.lit(lines[0].series if against else None, dtype=pl.String).alias("against")
         parts.append(part.select(pl.lit(line.series).alias("series"), "position", "n", first, floats.fill_nan(None)))
-    made = pl.concat(parts)
-    if not len(made):
+    table = pl.concat(parts)
+    if not len(table):
         raise AttnscopeError(
-            "no prompt has tokens that all lines share",
+            "the lines have no tokens in common in any prompt",
             where=", ".join(line.series for line in lines),
             allowed="lines that have prompts in common",
             todo="choose other conditions or models",
         )
-    return made
+    return table
 
 
 _DIFFERENCE = ("difference", "difference_low", "difference_high", "q")
 
 
-def _against(apart: Numbers, seed: int) -> dict[str, Numbers]:
-    """Of a line less the first one within prompts, (prompts, positions)."""
-    found = effects(apart, seed)
-    return dict(zip(_DIFFERENCE, (found.mean, found.low, found.high, found.q), strict=True))
+def _against(apart: Floats, seed: int) -> dict[str, Floats]:
+    """The statistics of a line minus the first one within prompts, (prompts, positions)."""
+    result = effects(apart, seed)
+    return dict(zip(_DIFFERENCE, (result.mean, result.low, result.high, result.q), strict=True))
 
 
-class _Found:
-    """A line from what each prompt has at each position: (prompts, positions); NaN where there is nothing."""
+class _MeanLine:
+    """The mean over prompts of (prompts, positions); NaN where a prompt has no value."""
 
-    def __init__(self, values: Numbers, inserted: Numbers | None = None) -> None:
-        known = ~np.isnan(values)
-        self.n = known.sum(0).astype(np.int64)
+    def __init__(self, values: Floats, inserted: Floats | None = None) -> None:
+        defined = ~np.isnan(values)
+        self.n = defined.sum(0).astype(np.int64)
         self.mean = mean_of_seen(values, 0)
-        squares = np.where(known, (values - self.mean) ** 2, 0).sum(0)
+        squares = np.where(defined, (values - self.mean) ** 2, 0).sum(0)
         with np.errstate(invalid="ignore", divide="ignore"):
             self.half = half_width(self.n.astype(np.float64)) * np.sqrt(squares / (self.n - 1))
         self.inserted = np.zeros(len(self.n))
         self.within = self.without = np.nan
-        """What an inserted token receives, and another one: mean within prompts, then over those that have some."""
+        """What an inserted token receives, and another one: mean within prompts, then over those with an insertion."""
         if inserted is not None:
             self.inserted = np.nan_to_num(mean_of_seen(inserted, 0))
             some = (inserted == 1).any(1)
@@ -114,13 +114,13 @@ class _Found:
                 self.within, self.without = (float(mean_of_seen(mean_of_seen(part, 1), 0)) for part in parts)
 
 
-def _whole(tokens: Tokens, values: Numbers) -> _Found:
-    """On the prompts' own positions."""
+def _whole(tokens: Tokens, values: Floats) -> _MeanLine:
+    """A line over the positions of the prompts themselves."""
     shape = (len(tokens.prompts), int(tokens.lengths.max(initial=0)))
     placed, inserted = np.full(shape, np.nan), np.full(shape, np.nan)
     at = tokens.rows, tokens.positions
     placed[at], inserted[at] = values, tokens.inserted
-    return _Found(placed, inserted)
+    return _MeanLine(placed, inserted)
 
 
 @lru_cache(maxsize=8)
@@ -129,9 +129,9 @@ def shared_tokens(run: Run, places: tuple[Place, ...]) -> SharedTokens:
 
 
 class SharedTokens:
-    """The tokens that several lines share, prompt by prompt: places in the base prompt of the first line's model.
+    """The tokens that several lines share, per prompt, as positions in the base prompt of the first line's model.
 
-    Within a prompt, a token counts for all lines or for none: one that some line's queries can't see for none.
+    Within a prompt, a token counts for all lines or for none: if one line's queries can't see it, it counts for none.
     """
 
     def __init__(self, run: Run, places: Sequence[Place]) -> None:
@@ -139,8 +139,8 @@ class SharedTokens:
         self._tokens = {place: tokens_of(run, *place) for place in self._places}
         first = self._tokens[self._places[0]]
         prompts = first.prompts
-        for held in self._tokens.values():
-            prompts = np.intersect1d(prompts, held.prompts)
+        for tokens in self._tokens.values():
+            prompts = np.intersect1d(prompts, tokens.prompts)
         self._carried = {
             place: _carry_over(run, place, self._places[0]) for place in self._tokens if place[0] != self._places[0][0]
         }
@@ -149,41 +149,41 @@ class SharedTokens:
         self.common = np.ones((len(prompts), width), dtype=bool)
         """(prompts, places): the tokens that all lines have."""
         for place, tokens in self._tokens.items():
-            held, covered = tokens, np.ones(len(tokens.base), dtype=bool)
+            onto, covered = tokens, np.ones(len(tokens.base), dtype=bool)
             if place in self._carried:
-                held, covered = first, self._carried[place].covered
-            row = np.searchsorted(prompts, held.prompts)
-            known = np.isin(held.prompts, prompts)[held.rows] & (held.base >= 0) & (held.base < width) & covered
-            self._at[place] = known, row[held.rows[known]], held.base[known]
+                onto, covered = first, self._carried[place].covered
+            row = np.searchsorted(prompts, onto.prompts)
+            shared = np.isin(onto.prompts, prompts)[onto.rows] & (onto.base >= 0) & (onto.base < width) & covered
+            self._at[place] = shared, row[onto.rows[shared]], onto.base[shared]
             mine = np.zeros(self.common.shape, dtype=bool)
             mine[self._at[place][1:]] = True
             self.common &= mine
 
-    def placed(self, values: Sequence[Numbers]) -> list[Numbers]:
-        """Each line's numbers, one a token of its prompts, at the shared places: (prompts, places), NaN elsewhere."""
-        made = []
+    def placed(self, values: Sequence[Floats]) -> list[Floats]:
+        """Each line's numbers, given per token, at the shared positions: (prompts, positions), NaN elsewhere."""
+        lines = []
         for place, flat in zip(self._places, values, strict=True):
-            held = self._carried[place].over(flat) if place in self._carried else flat
-            known, row, column = self._at[place]
+            values_onto = self._carried[place].over(flat) if place in self._carried else flat
+            shared, row, column = self._at[place]
             placed = np.full(self.common.shape, np.nan)
-            placed[row, column] = held[known]
-            made.append(placed)
-        seen = self.common & ~np.any(np.isnan(made), axis=0)
-        return [np.where(seen, each, np.nan) for each in made]
+            placed[row, column] = values_onto[shared]
+            lines.append(placed)
+        seen = self.common & ~np.any(np.isnan(lines), axis=0)
+        return [np.where(seen, each, np.nan) for each in lines]
 
 
 @dataclass(frozen=True)
 class _Carried:
-    """Values of one model's tokens carried over to another's by their characters, all prompts at once."""
+    """Carries values of one model's tokens over to another's, character by character, for all prompts at once."""
 
     matrix: Any
     covered: NDArray[np.bool_]
-    """For each of the other's tokens whether all its characters are known."""
+    """For each token of the other model, whether all its characters are covered."""
 
-    def over(self, values: Numbers) -> Numbers:
-        found: Numbers = np.nan_to_num(values) @ self.matrix
+    def over(self, values: Floats) -> Floats:
+        carried: Floats = np.nan_to_num(values) @ self.matrix
         lost = np.isnan(values).astype(np.float64) @ self.matrix > 0
-        return np.where(lost, np.nan, found)
+        return np.where(lost, np.nan, carried)
 
 
 def _carry_over(run: Run, place: Place, first: Place) -> _Carried:
@@ -195,17 +195,17 @@ def _carry_over(run: Run, place: Place, first: Place) -> _Carried:
     for prompt, start, end in zip(others.prompts.tolist(), others.starts, others.ends, strict=True):
         if prompt in mine:
             matrix, covered[start:end] = carry_over(*reversed(mine[prompt]), *reversed(theirs[prompt]))
-            held = matrix.tocoo()
-            shares.append(held.data)
-            rows.append(held.coords[0] + starts[prompt])
-            columns.append(held.coords[1] + start)
+            sparse_shares = matrix.tocoo()
+            shares.append(sparse_shares.data)
+            rows.append(sparse_shares.coords[0] + starts[prompt])
+            columns.append(sparse_shares.coords[1] + start)
     at = np.concatenate(rows), np.concatenate(columns)
     shape = (len(tokens.base), len(others.base))
     return _Carried(sparse.csr_array((np.concatenate(shares), at), shape=shape), covered)
 
 
 def _cells(run: Run, model: str, condition: str) -> Mapping[int, tuple[Text, Any]]:
-    """By prompt, in order: the text and where its tokens are in it."""
+    """By prompt, in order: the text and the character ranges of its tokens."""
     texts = run.rows("prompts", model, condition, ["prompt", "text", "spans"]).sort("prompt")
     rows = token_rows(run, model, condition, ["prompt", "start", "end"])
     tokens = rows.partition_by("prompt", as_dict=True, maintain_order=True)

@@ -1,10 +1,10 @@
-"""Which head of one model is compared with which of another; the method has a name that figures tell.
+"""Which head of one model is compared with which head of another; figures name the method.
 
-A model and its fine-tune have the same heads under the same numbers. They share a weight file, or else it can be seen:
-where heads of one number behave alike (of all heads in the layer, the one with the nearest mean masses by class), they
-are matched by number. Otherwise numbers mean nothing, and within layers of the same relative depth heads are paired
-such that their mean masses differ least in sum. Such pairs were chosen to be alike, so what still differs is rather
-too small.
+A model and its fine-tune have the same heads under the same numbers. If they share a weight file, or if heads of the
+same number behave alike (each has the nearest mean masses by class among all heads of the layer), heads are matched by
+number. Otherwise numbers mean nothing, and heads in layers of the same relative depth are paired such that the sum of
+the differences of their mean masses is smallest. Such pairs were chosen to be alike, so the differences that remain are
+underestimates.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from attnscope.study.schema import layer_at
 
 BY_NUMBER = "heads matched by number"
 BY_BEHAVIOUR = "layers matched by relative depth, heads by behaviour (mean mass by class, on these prompts)"
-ALIKE = 0.5  # the share of heads that must have the other model's head of the same number as their nearest,
-BY_CHANCE = 0.01  # and the probability that unrelated heads would have as many
+ALIKE = 0.5  # at least this share of heads must be nearest to the other model's head of the same number,
+BY_CHANCE = 0.01  # and unrelated heads would be so with at most this probability
 
-Numbers = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Matching:
-    """For each pair, the places on the layers' and heads' axes of both arms; no head of the first is there twice."""
+    """For each pair, the layer and head indices of both sides; no head of the first side occurs twice."""
 
     method: str
     one: tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -35,7 +35,7 @@ class Matching:
 
 
 def matched(one: Side, two: Side) -> Matching:
-    """The heads of two arms."""
+    """Match the heads of two sides."""
     if _shape(one) == _shape(two) and weights_of(one) & weights_of(two):
         return _by_number(one)  # the same model, or one with an adapter on it
     from scipy.optimize import linear_sum_assignment
@@ -69,14 +69,14 @@ def _shape(side: Side) -> tuple[int, list[int], list[int]]:
 
 
 def _opposite(one: Side, two: Side, place: int) -> int:
-    """The place of the second model's measured layer that is nearest to one of the first in relative depth."""
+    """The index of the second model's measured layer that is nearest in relative depth to a layer of the first."""
     depth = one.run.layers(one.model)[place] / one.run.depth(one.model)
     wanted, measured = layer_at(depth, two.run.depth(two.model)), two.run.layers(two.model)
     return min(range(len(measured)), key=lambda each: abs(measured[each] - wanted))
 
 
-def _alike(first: Numbers, second: Numbers) -> bool:
-    """Whether most heads have the other model's head of their number as the nearest in its layer; ties count."""
+def _alike(first: Floats, second: Floats) -> bool:
+    """Whether most heads are nearest to the other model's head of the same number in their layer; ties count."""
     from scipy.stats import binomtest  # takes a second to load, so not before it is needed
 
     layers, heads = first.shape[:2]
@@ -86,13 +86,13 @@ def _alike(first: Numbers, second: Numbers) -> bool:
     return bool(own >= ALIKE * layers * heads and unlikely)
 
 
-def _profiles(side: Side, other: Side) -> Numbers:
-    """(layers, heads, query groups x classes that both arms have): mean mass over prompts."""
+def _profiles(side: Side, other: Side) -> Floats:
+    """(layers, heads, query groups x classes that both sides have): mean mass over prompts."""
     condition = base_condition(side.run) or side.condition  # the same pairs under all conditions
-    held = masses(side.run, side.model, condition)
-    if not len(held.prompts):
-        held = masses(side.run, side.model, side.condition)
-    mean = held.mass.mean(0)  # (groups, layers, heads, classes)
+    arrays = masses(side.run, side.model, condition)
+    if not len(arrays.prompts):
+        arrays = masses(side.run, side.model, side.condition)
+    mean = arrays.mass.mean(0)  # (groups, layers, heads, classes)
     groups, classes = side.run.study.measure.queries, side.run.classes
     wanted = [
         mean[groups.index(group), :, :, classes.index(name)]

@@ -1,4 +1,4 @@
-"""What a map of heads can show, by name: one number per prompt, layer and head of a side."""
+"""What a heat map of heads can show, by name: one number per prompt, layer and head of a side."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnscope.analysis.head_kinds import scores
-from attnscope.analysis.head_values import head_values, measured_per_head
+from attnscope.analysis.head_values import head_values, per_head_measures
 from attnscope.analysis.insertion import insertion
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import Side, base_condition, enrichment_of, masses
@@ -17,59 +17,59 @@ from attnscope.analysis.spread import mean_of_seen
 from attnscope.errors import AttnscopeError, near
 from attnscope.measures.names import KEPT, MOVED, OF_INSERTIONS, SCORES, TAKEN
 
-Numbers = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Measured:
-    """(prompts, layers, heads); NaN where a prompt can't show it. per_mass: see `sides.Values`."""
+class MeasureValues:
+    """(prompts, layers, heads); NaN where a prompt has no value. per_mass: see `sides.Values`."""
 
     prompts: NDArray[np.int64]
-    values: Numbers
-    per_mass: Numbers | None = None
+    values: Floats
+    per_mass: Floats | None = None
 
 
-def measured(side: Side, queries: str, names: Sequence[str], *, enrichment: bool, where: str) -> Measured:
-    """One measure of a side, or the sum of some classes; enrichment: over what uniform attention would give."""
+def measure_values(side: Side, queries: str, names: Sequence[str], *, enrichment: bool, where: str) -> MeasureValues:
+    """One measure of a side, or the sum of some classes. enrichment: relative to uniform attention."""
     run = side.run
     if set(names) <= set(run.classes):
         return _of_classes(side, queries, names, enrichment=enrichment)
     name = next(each for each in names if each not in run.classes)
     if name in SCORES:
-        known_scores = scores(run, side.model, side.condition, queries)
-        if name in known_scores.scores:
-            return Measured(np.asarray(known_scores.prompts, dtype=np.int64), known_scores.scores[name])
-    elif name in measured_per_head(run):
+        head_scores = scores(run, side.model, side.condition, queries)
+        if name in head_scores.scores:
+            return MeasureValues(np.asarray(head_scores.prompts, dtype=np.int64), head_scores.scores[name])
+    elif name in per_head_measures(run):
         numbers = head_values(run, side.model, side.condition, queries, name)
-        return Measured(numbers.prompts, numbers.value)
+        return MeasureValues(numbers.prompts, numbers.value)
     if name in OF_INSERTIONS and base_condition(run) is not None:
         return _of_insertion(side, queries, name)
     raise AttnscopeError(
         f"there is no measure '{name}' in this run",
         where=where,
-        allowed=near(name, known(run)),
+        allowed=near(name, measure_names(run)),
         todo="use one of these",
     )
 
 
-def known(run: Run) -> list[str]:
-    """Names that can be asked for."""
-    others = [name for name in measured_per_head(run) if name not in SCORES]
+def measure_names(run: Run) -> list[str]:
+    """The names of all measures available in a run."""
+    others = [name for name in per_head_measures(run) if name not in SCORES]
     return [*run.classes, *others, *SCORES, *(OF_INSERTIONS if base_condition(run) is not None else ())]
 
 
-def _of_classes(side: Side, queries: str, names: Sequence[str], *, enrichment: bool) -> Measured:
-    held = masses(side.run, side.model, side.condition)
+def _of_classes(side: Side, queries: str, names: Sequence[str], *, enrichment: bool) -> MeasureValues:
+    arrays = masses(side.run, side.model, side.condition)
     group = side.run.study.measure.queries.index(queries)
     places = [side.run.classes.index(name) for name in names]
-    mass, expected = (each[:, group][..., places].sum(-1) for each in (held.mass, held.expected))
+    mass, expected = (each[:, group][..., places].sum(-1) for each in (arrays.mass, arrays.expected))
     if not enrichment:
-        return Measured(held.prompts, mass, np.ones(mass.shape[1:]))
+        return MeasureValues(arrays.prompts, mass, np.ones(mass.shape[1:]))
     per_mass = enrichment_of(expected)
-    return Measured(held.prompts, mass * per_mass, mean_of_seen(per_mass, 0))
+    return MeasureValues(arrays.prompts, mass * per_mass, mean_of_seen(per_mass, 0))
 
 
-def _of_insertion(side: Side, queries: str, name: str) -> Measured:
+def _of_insertion(side: Side, queries: str, name: str) -> MeasureValues:
     base = base_condition(side.run)
     if not side.inserts and not side.is_base:
         raise AttnscopeError(
@@ -79,10 +79,10 @@ def _of_insertion(side: Side, queries: str, name: str) -> Measured:
             todo="choose another measure or condition",
         )
     if base is None or side.is_base:
-        held = masses(side.run, side.model, side.condition)
-        shape = held.mass[:, 0, :, :, 0].shape
-        return Measured(held.prompts, np.full(shape, 1.0 if name == KEPT else 0.0))
-    found = insertion(side.run, side.model, base, side.condition, queries)
-    values = {KEPT: found.kept, MOVED: found.moved, TAKEN: found.taken}[name]
+        arrays = masses(side.run, side.model, side.condition)
+        shape = arrays.mass[:, 0, :, :, 0].shape
+        return MeasureValues(arrays.prompts, np.full(shape, 1.0 if name == KEPT else 0.0))
+    effect = insertion(side.run, side.model, base, side.condition, queries)
+    values = {KEPT: effect.kept, MOVED: effect.moved, TAKEN: effect.taken}[name]
     unit = np.ones(values.shape[1:]) if name == TAKEN else None
-    return Measured(np.asarray(found.prompts, dtype=np.int64), values, unit)
+    return MeasureValues(np.asarray(effect.prompts, dtype=np.int64), values, unit)

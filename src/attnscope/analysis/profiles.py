@@ -1,4 +1,4 @@
-"""Every head of a model along the prompt at once: means over prompts, one prompt after the other."""
+"""Every head of a model along the prompt: means over prompts, read one prompt at a time."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attnscope.analysis.received import Heads, gazes
+from attnscope.analysis.received import HeadChoice, read_attention
 from attnscope.analysis.run import Run
 
-REACHED = 0.5  # of the prompts must be so long for a position to be shown
+REACHED = 0.5  # a position is shown if at least this share of the prompts reach it
 
 
 @dataclass(frozen=True)
@@ -28,21 +28,21 @@ class Profile:
 
 
 def shown(n: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Positions that enough prompts have, of how many have each."""
+    """Positions that enough prompts have. n: how many prompts have each position."""
     return np.flatnonzero((n > 0) & (n >= REACHED * n.max(initial=0)))
 
 
-def profile_of(run: Run, chosen: Heads, condition: str) -> Profile:
-    """On the prompt's own positions."""
+def profile_of(run: Run, chosen: HeadChoice, condition: str) -> Profile:
+    """Means over prompts, by position in the prompt."""
     shape = (len(chosen.layers), len(chosen.heads))
     total, count = np.zeros((*shape, 0)), np.zeros((*shape, 0))
-    for gaze in gazes(run, chosen, condition):
-        more = gaze.attention.shape[-1] - total.shape[-1]
+    for prompt_attention in read_attention(run, chosen, condition):
+        more = prompt_attention.attention.shape[-1] - total.shape[-1]
         if more > 0:
             total, count = (np.pad(each, ((0, 0), (0, 0), (0, more))) for each in (total, count))
-        there = ~np.isnan(gaze.attention)
-        reach = np.s_[..., : gaze.attention.shape[-1]]
-        total[reach] += np.where(there, gaze.attention, 0)
-        count[reach] += there
+        defined = ~np.isnan(prompt_attention.attention)
+        reach = np.s_[..., : prompt_attention.attention.shape[-1]]
+        total[reach] += np.where(defined, prompt_attention.attention, 0)
+        count[reach] += defined
     mean = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
     return Profile(mean, count.max((0, 1), initial=0).astype(np.int64))

@@ -1,8 +1,8 @@
-"""Heads in the order of an effect, and how far that order can be trusted.
+"""Heads ranked by an effect, and how reliable the ranking is.
 
-A head shown because it stands out is a choice; a rank among all heads says how much of one. The reliability of the
-order is split-half: prompts are cut in two at random many times, heads are ranked in both halves, and the ranks'
-correlation (Spearman) is carried over to all prompts (Spearman-Brown).
+A head shown because it stands out was selected; its rank among all heads shows how strongly. The reliability of the
+ranking is split-half: prompts are split in two at random many times, heads are ranked in both halves, and the rank
+correlation (Spearman) is extrapolated to all prompts (Spearman-Brown).
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from attnscope.analysis.cache import cached
+from attnscope.analysis.cache import cached_result
 from attnscope.analysis.dense import dense
-from attnscope.analysis.received import Heads, by_head, paired
+from attnscope.analysis.received import HeadChoice, by_head, read_paired_attention
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import mean_of_seen
 
 SPLITS = 100
-FEWEST = 4  # prompts that can be cut in two
+FEWEST = 4  # the fewest prompts that can be split in two
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """Heads by (layer, head). A head without any effect has no rank; heads with the same effect share one."""
+    """Heads by (layer, head). A head without an effect has no rank; heads with the same effect share one."""
 
     effect: dict[tuple[int, int], float]
     rank: dict[tuple[int, int], int]
     reliability: float | None
-    """Between 0 (chance) and 1, of the heads with a rank; None with fewer than four prompts or three such heads."""
+    """From 0 (chance) to 1, over the ranked heads; None with fewer than four prompts or three ranked heads."""
 
     @property
     def of(self) -> int:
@@ -45,12 +45,12 @@ class Ranking:
         return float(np.median(list(self.effect.values())))
 
     def top(self, count: int) -> list[tuple[int, int]]:
-        """The heads of the largest effect, by (layer, head)."""
+        """The heads with the largest effect, as (layer, head)."""
         return sorted(self.rank, key=lambda place: (self.rank[place], place))[:count]
 
 
 def ranking(values: NDArray[np.float64], layers: Sequence[int], heads: Sequence[int], seed: int = 0) -> Ranking:
-    """Of an effect by prompt, (prompts, layers, heads), larger first."""
+    """Rank heads by an effect per prompt, (prompts, layers, heads), the largest first."""
     from scipy.stats import rankdata  # takes a second to load, so not before it is needed
 
     if not len(values):
@@ -66,9 +66,9 @@ def ranking(values: NDArray[np.float64], layers: Sequence[int], heads: Sequence[
 
 
 def reliability(values: NDArray[np.float64], seed: int) -> float | None:
-    """Of the order of heads by their mean over prompts, with its sign; (prompts, heads).
+    """The reliability of ranking heads by their signed mean over prompts; values: (prompts, heads).
 
-    By size alone, heads without any effect would have a reliable order too: that of how much they vary.
+    Ranked by absolute value, heads without an effect would have a reliable order too: that of their variance.
     """
     from scipy.stats import rankdata
 
@@ -93,7 +93,7 @@ def reliability(values: NDArray[np.float64], seed: int) -> float | None:
 @lru_cache(maxsize=16)
 def ranked_by_distance(run: Run, model: str, queries: str, over: str, one: str, two: str) -> Ranking:
     """A model's heads by how differently they attend to the same tokens under two conditions."""
-    every = Heads(model, queries, run.layers(model), run.heads(model), over)
+    every = HeadChoice(model, queries, run.layers(model), run.heads(model), over)
     prompts = sorted(run.prompts(model, one) & run.prompts(model, two))
 
     def distances() -> pl.DataFrame:
@@ -101,17 +101,17 @@ def ranked_by_distance(run: Run, model: str, queries: str, over: str, one: str, 
         numbers = np.stack(list(apart.values())) if apart else np.zeros(0)
         return by_head(list(apart), every, {"distance": numbers})
 
-    rows = cached(run, ("distances", model, queries, over, one, two), distances)
+    rows = cached_result(run, ("distances", model, queries, over, one, two), distances)
     axes: dict[str, Sequence[Any]] = {"prompt": prompts, "layer": every.layers, "head": every.heads}
-    (values,) = dense(rows, axes, ["distance"], f"{run.path}: distances", nothing=True)
+    (values,) = dense(rows, axes, ["distance"], f"{run.path}: distances", missing=True)
     return ranking(values, every.layers, every.heads, run.study.seed)
 
 
-def _distances(run: Run, chosen: Heads, one: str, two: str) -> Iterator[tuple[int, NDArray[np.float64]]]:
-    """By prompt, (layers, heads): the mean distance between two conditions over the tokens they share."""
-    for first, second in paired(run, chosen, one, two):
+def _distances(run: Run, chosen: HeadChoice, one: str, two: str) -> Iterator[tuple[int, NDArray[np.float64]]]:
+    """Per prompt, (layers, heads): the mean distance between two conditions over the tokens they share."""
+    for first, second in read_paired_attention(run, chosen, one, two):
         shared, mine, others = np.intersect1d(first.base, second.base, return_indices=True)
-        known = shared >= 0
+        aligned = shared >= 0
         with np.errstate(invalid="ignore"):
-            apart = np.abs(first.attention[..., mine[known]] - second.attention[..., others[known]])
+            apart = np.abs(first.attention[..., mine[aligned]] - second.attention[..., others[aligned]])
         yield first.prompt, mean_of_seen(apart, -1)

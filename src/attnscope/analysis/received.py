@@ -1,4 +1,4 @@
-"""What the keys of each prompt receive, read prompt by prompt: a run may be larger than memory, one prompt is not."""
+"""The attention that keys receive, read one prompt at a time: a run may be larger than memory, one prompt is not."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ from attnscope.records import RECEIVED, SEEN, UNIFORM, VIEW
 from attnscope.runs.shards import SHARDS, Shard
 from attnscope.text.segments import INSERTED
 
-Numbers = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 
-def _nothing() -> Numbers:
+def _nothing() -> Floats:
     return np.zeros(0)
 
 
 @dataclass(frozen=True)
-class Heads:
-    """Some heads of one model, seen through one query group. over: the queries that can see a key, or all."""
+class HeadChoice:
+    """Some heads of one model, for one query group. over: average over the queries that see a key (visible), or all."""
 
     model: str
     queries: str
     layers: Sequence[int]
     heads: Sequence[int]
     over: str = "visible"
-    outlook: bool = False
-    """Also what the queries see: `uniform` and `seen` of each prompt."""
+    with_views: bool = False
+    """Also read what the queries see: `uniform` and `seen` of each prompt."""
 
 
 @dataclass(frozen=True)
-class Gaze:
-    """One prompt under one condition."""
+class PromptAttention:
+    """Attention on the tokens of one prompt under one condition."""
 
     condition: str
     prompt: int
-    attention: Numbers
+    attention: Floats
     """(layers, heads, keys): mean over the queries; NaN where no query sees the key."""
     base: NDArray[np.int64]
-    """The same token in the base prompt, or -1."""
+    """The position of the same token in the base prompt, or -1."""
     inserted: NDArray[np.bool_]
-    uniform: Numbers = field(default_factory=_nothing)
-    """(layers, heads, keys), if asked for: what each key would receive from uniform attention."""
-    seen: Numbers = field(default_factory=_nothing)
-    """(layers, heads, keys), if asked for: the share of queries that see each key."""
+    uniform: Floats = field(default_factory=_nothing)
+    """(layers, heads, keys), if requested: what each key would receive from uniform attention."""
+    seen: Floats = field(default_factory=_nothing)
+    """(layers, heads, keys), if requested: the share of queries that see each key."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Tokens:
     ends: NDArray[np.int64]
     """Where each prompt's tokens end."""
     base: NDArray[np.int64]
-    """The same token in the base prompt, or -1."""
+    """The position of the same token in the base prompt, or -1."""
     inserted: NDArray[np.bool_]
 
     @property
@@ -76,18 +76,18 @@ class Tokens:
 
     @property
     def rows(self) -> NDArray[np.int64]:
-        """For each token the place of its prompt."""
+        """For each token, the index of its prompt."""
         return np.repeat(np.arange(len(self.prompts)), self.lengths)
 
     @property
     def positions(self) -> NDArray[np.int64]:
-        """For each token its position in its prompt."""
+        """For each token, its position in its prompt."""
         return np.arange(len(self.base)) - np.repeat(self.starts, self.lengths)
 
 
 @lru_cache(maxsize=16)
 def tokens_of(run: Run, model: str, condition: str) -> Tokens:
-    """In the order of prompts."""
+    """Every token of one model under one condition, ordered by prompt."""
     cells = run.cells_of(model, condition)
     rows = token_rows(run, model, condition, ["base_position", "segment"])
     return Tokens(
@@ -98,25 +98,27 @@ def tokens_of(run: Run, model: str, condition: str) -> Tokens:
     )
 
 
-def gazes(run: Run, chosen: Heads, condition: str, prompt: int | None = None) -> Iterator[Gaze]:
-    """In the order of prompts; all of them, or one."""
+def read_attention(
+    run: Run, chosen: HeadChoice, condition: str, prompt: int | None = None
+) -> Iterator[PromptAttention]:
+    """The attention of each prompt, ordered by prompt; or of one prompt."""
     tokens = tokens_of(run, chosen.model, condition)
     places = {int(number): place for place, number in enumerate(tokens.prompts)}
     wanted = list(places) if prompt is None else [prompt] if prompt in places else []
     keys = dict(run.cells_of(chosen.model, condition).select("prompt", "cell").iter_rows())
     for number in wanted:
         mine = np.s_[tokens.starts[places[number]] : tokens.ends[places[number]]]
-        attention, *outlook = _arrays(run, keys[number], chosen, int(tokens.lengths[places[number]]))
+        attention, *views = _arrays(run, keys[number], chosen, int(tokens.lengths[places[number]]))
         _refuse_if_wrong(run, attention, f"{chosen.model}, {condition}, prompt {number}")
         if chosen.over == "visible":
-            attention = _over_visible(attention, outlook[1])
-        more = outlook if chosen.outlook else []
-        yield Gaze(condition, number, attention, tokens.base[mine], tokens.inserted[mine], *more)
+            attention = _over_visible(attention, views[1])
+        more = views if chosen.with_views else []
+        yield PromptAttention(condition, number, attention, tokens.base[mine], tokens.inserted[mine], *more)
 
 
 @lru_cache(maxsize=8)
-def head_along(run: Run, chosen: Heads, condition: str) -> Numbers:
-    """What one head gives to every token of `tokens_of`: all prompts at once. chosen: one layer, one head."""
+def head_along(run: Run, chosen: HeadChoice, condition: str) -> Floats:
+    """The attention of one head on every token of `tokens_of`, all prompts at once. chosen: one layer, one head."""
     cells = run.cells_of(chosen.model, condition)
     parts = [_nothing()]
     places: dict[Shard, tuple[list[int], list[int], int]] = {}
@@ -125,84 +127,88 @@ def head_along(run: Run, chosen: Heads, condition: str) -> Numbers:
         if shard not in places:
             places[shard] = _places(run, cell, chosen)
         (layer,), (head,), group = places[shard]
-        part = shard.part(cell, RECEIVED)[layer, head][group]
+        part = shard.lazy_array(cell, RECEIVED)[layer, head][group]
         _refuse_if_other_length(run, cell, len(part), tokens)
         parts.append(part)
-    flat: Numbers = np.concatenate(parts).astype(np.float64)
+    flat: Floats = np.concatenate(parts).astype(np.float64)
     _refuse_if_wrong(run, flat, f"{chosen.model}, {condition}")
     return flat if chosen.over != "visible" else _over_visible(flat, _seen_along(run, chosen, condition))
 
 
-def _seen_along(run: Run, chosen: Heads, condition: str) -> Numbers:
-    """The share of queries that see each token of `tokens_of`. Most layers and heads see the same: read once."""
-    views, alike = _outlooks(run, chosen.model, condition)
+def _seen_along(run: Run, chosen: HeadChoice, condition: str) -> Floats:
+    """The share of queries that see each token of `tokens_of`. Most layers and heads share it, so it is read once."""
+    views, alike = _views_by_layer(run, chosen.model, condition)
     layer = run.layers(chosen.model).index(chosen.layers[0])
     return _seen_by(run, chosen.model, condition, chosen.queries, views[layer], None if alike else chosen.heads[0])
 
 
 @lru_cache(maxsize=16)
-def _outlooks(run: Run, model: str, condition: str) -> tuple[list[tuple[int, ...]], bool]:
-    """For each layer of the run the number of its view, prompt by prompt; and whether all heads see the same."""
+def _views_by_layer(run: Run, model: str, condition: str) -> tuple[list[tuple[int, ...]], bool]:
+    """For each layer of the run, its view in each prompt; and whether all heads see the same."""
     cells = run.cells_of(model, condition)["cell"].to_list()
     shards = run.cells.shards(cells)
     views = np.zeros((len(run.layers(model)), len(cells)), dtype=np.int64)
     for place, (cell, shard) in enumerate(zip(cells, shards, strict=True)):
-        views[:, place] = shard.part(cell, VIEW)[:][[shard.labels.layers.index(each) for each in run.layers(model)]]
-    alike = all(shard.part(cell, SEEN).get_shape()[1] == 1 for cell, shard in zip(cells, shards, strict=True))
+        views[:, place] = shard.lazy_array(cell, VIEW)[:][
+            [shard.labels.layers.index(each) for each in run.layers(model)]
+        ]
+    alike = all(shard.lazy_array(cell, SEEN).get_shape()[1] == 1 for cell, shard in zip(cells, shards, strict=True))
     return [tuple(row) for row in views.tolist()], alike
 
 
 @lru_cache(maxsize=32)
-def _seen_by(run: Run, model: str, condition: str, queries: str, views: tuple[int, ...], head: int | None) -> Numbers:
+def _seen_by(run: Run, model: str, condition: str, queries: str, views: tuple[int, ...], head: int | None) -> Floats:
     parts = [_nothing()]
     cells = run.cells_of(model, condition)["cell"].to_list()
     for cell, shard, view in zip(cells, run.cells.shards(cells), views, strict=True):
-        seen = shard.part(cell, SEEN)
+        seen = shard.lazy_array(cell, SEEN)
         place = 0 if head is None or seen.get_shape()[1] == 1 else shard.labels.heads.index(head)
         parts.append(seen[view, place][shard.labels.queries.index(queries)])
     return np.concatenate(parts).astype(np.float64)
 
 
-def paired(run: Run, chosen: Heads, one: str, two: str) -> Iterator[tuple[Gaze, Gaze]]:
-    """The prompts that both conditions have."""
+def read_paired_attention(
+    run: Run, chosen: HeadChoice, one: str, two: str
+) -> Iterator[tuple[PromptAttention, PromptAttention]]:
+    """The attention of each prompt that both conditions have, under both."""
     others = run.prompts(chosen.model, two)
-    for gaze in gazes(run, chosen, one):
-        if gaze.prompt in others:
-            yield gaze, next(gazes(run, chosen, two, gaze.prompt))
+    for prompt_attention in read_attention(run, chosen, one):
+        if prompt_attention.prompt in others:
+            yield prompt_attention, next(read_attention(run, chosen, two, prompt_attention.prompt))
 
 
-def by_head(prompts: Sequence[int], chosen: Heads, columns: Mapping[str, Numbers]) -> pl.DataFrame:
-    """Columns of (prompts, layers, heads) as a table with a row per prompt, layer and head."""
+def by_head(prompts: Sequence[int], chosen: HeadChoice, columns: Mapping[str, Floats]) -> pl.DataFrame:
+    """Columns of (prompts, layers, heads) as a table with one row per prompt, layer and head."""
     places = np.meshgrid(np.asarray(prompts, dtype=np.int64), chosen.layers, chosen.heads, indexing="ij")
     named = dict(zip(("prompt", "layer", "head"), (each.ravel().astype(np.int64) for each in places), strict=True))
     return pl.DataFrame({**named, **{name: each.ravel() for name, each in columns.items()}})
 
 
-def _over_visible(received: Numbers, seen: Any) -> Numbers:
-    found: Numbers = np.divide(received, seen, out=np.full_like(received, np.nan), where=seen > 0)
-    return found
+def _over_visible(received: Floats, seen: Any) -> Floats:
+    mean: Floats = np.divide(received, seen, out=np.full_like(received, np.nan), where=seen > 0)
+    return mean
 
 
-def _places(run: Run, cell: str, chosen: Heads) -> tuple[list[int], list[int], int]:
-    """Of the layers, the heads and the query group on the axes of a cell's arrays."""
+def _places(run: Run, cell: str, chosen: HeadChoice) -> tuple[list[int], list[int], int]:
+    """The indices of the layers, the heads and the query group in a cell's arrays."""
     labels = run.cells.shard(cell).labels
     try:
         layers = [labels.layers.index(each) for each in chosen.layers]
         heads = [labels.heads.index(each) for each in chosen.heads]
         return layers, heads, labels.queries.index(chosen.queries)
     except ValueError as error:
-        raise _wrong(run, cell, f"it does not have what is asked for: {error}") from error
+        raise _wrong(run, cell, f"it lacks a layer, head or query group: {error}") from error
 
 
-def _arrays(run: Run, cell: str, chosen: Heads, tokens: int) -> list[Numbers]:
+def _arrays(run: Run, cell: str, chosen: HeadChoice, tokens: int) -> list[Floats]:
     """received, uniform, seen: (layers, heads, keys) of one prompt."""
     layers, heads, group = _places(run, cell, chosen)
-    view = run.cells.part(cell, VIEW)[:]
-    received = run.cells.part(cell, RECEIVED)[:]
+    view = run.cells.lazy_array(cell, VIEW)[:]
+    received = run.cells.lazy_array(cell, RECEIVED)[:]
     _refuse_if_other_length(run, cell, received.shape[-1], tokens)
     arrays = [received[np.ix_(layers, heads)][:, :, group].astype(np.float64)]
-    for name in (f"{RECEIVED}{UNIFORM}", SEEN) if chosen.outlook or chosen.over == "visible" else ():
-        by_layer = run.cells.part(cell, name)[:][view[layers]]  # (layers, heads or 1, groups, keys)
+    for name in (f"{RECEIVED}{UNIFORM}", SEEN) if chosen.with_views or chosen.over == "visible" else ():
+        by_layer = run.cells.lazy_array(cell, name)[:][view[layers]]  # (layers, heads or 1, groups, keys)
         by_head = by_layer[:, heads] if by_layer.shape[1] > 1 else np.repeat(by_layer, len(heads), 1)
         arrays.append(by_head[:, :, group].astype(np.float64))
     return arrays
@@ -210,13 +216,13 @@ def _arrays(run: Run, cell: str, chosen: Heads, tokens: int) -> list[Numbers]:
 
 def _refuse_if_other_length(run: Run, cell: str, keys: int, tokens: int) -> None:
     if keys != tokens:
-        raise _wrong(run, cell, f"it has numbers for {keys} keys, and the prompt has {tokens} tokens")
+        raise _wrong(run, cell, f"it has numbers for {keys} keys, but the prompt has {tokens} tokens")
 
 
-def _refuse_if_wrong(run: Run, attention: Numbers, where: str) -> None:
+def _refuse_if_wrong(run: Run, attention: Floats, where: str) -> None:
     if not np.isfinite(attention).all() or (attention < 0).any() or (attention > SHARE[1]).any():
         raise AttnscopeError(
-            "some of the attention that was stored is not a share between 0 and 1",
+            "some of the stored attention is not between 0 and 1",
             where=f"{run.path / SHARDS}: {where}",
             allowed="shards as 'attnscope run' wrote them",
             todo="remove the run and measure it again",
@@ -228,5 +234,5 @@ def _wrong(run: Run, cell: str, problem: str) -> AttnscopeError:
         f"a shard does not fit the run: {problem}",
         where=f"{run.cells.shard(cell).path}, cell {cell[:12]}",
         allowed="shards as 'attnscope run' wrote them",
-        todo="give the same 'attnscope run' again; it measures what is missing",
+        todo="repeat the same 'attnscope run'; it measures what is missing",
     )

@@ -1,4 +1,4 @@
-"""A run, opened for questions. Reads its files alone: no model, no torch."""
+"""An open run. Reads only its files: no model, no torch."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _NAMES = ("model", "condition", "queries", "measure", "token_class", "segment")
 
 
 class ChangedError(AttnscopeError):
-    """The run's tables were written again since it was opened: open it again."""
+    """The run's tables were rewritten since it was opened; open it again."""
 
 
 class Run:
-    """`run.table("mass")` and the like are lazy: only what is asked for is read.
+    """A run on disk. `run.table("mass")` and the like are lazy: only what you use is read.
 
-    unfinished: open it even if it is still being measured, or was stopped; it then holds what is in its tables so far.
-    verify: refuse files that were changed after they were written. Without it, tables that you changed are taken as
-    they are, by key and in any order of rows; nothing is cached then.
+    unfinished: open it even if it is still being measured or was stopped; you then get what is in its tables so far.
+    verify: refuse files that were changed after they were written. Without it, tables that you changed are used as
+    they are, by key and in any order of rows, and nothing is cached.
     """
 
     def __init__(self, path: Path | str, *, unfinished: bool = False, verify: bool = True) -> None:
@@ -63,19 +63,19 @@ class Run:
                 f"this run is not finished: it is {self.status}",
                 where=str(path),
                 allowed="finished runs",
-                todo="give the same 'attnscope run' again; it goes on where it was",
+                todo="repeat the same 'attnscope run'; it continues where it stopped",
             )
         if not manifest.tables:
             raise AttnscopeError(
-                f"nothing of this run can be shown yet: it is {self.status}",
+                f"there is nothing to show for this run yet: it is {self.status}",
                 where=str(self.path),
-                allowed="runs of which some prompts are in the tables",
-                todo="wait a little, or give the same 'attnscope run' again if it was stopped",
+                allowed="runs with some prompts in their tables",
+                todo="wait a little, or repeat the same 'attnscope run' if it was stopped",
             )
         if verify and self.status == FINISHED:
             refuse_if_changed(self.path / STUDY, manifest.study_sha256, "the run's study file")
-        self.caching: set[str] | None = None
-        """Names of the results that are cached (see `analysis.cache`), while they are being written."""
+        self.cached_files: set[str] | None = None
+        """The names of this run's cached results while they are being written; see `analysis.cache`."""
 
     @property
     def tables_key(self) -> str:
@@ -90,18 +90,18 @@ class Run:
         return frame if self.verify else self._in_order(frame, columns)
 
     def _in_order(self, frame: pl.LazyFrame, columns: Sequence[str]) -> pl.LazyFrame:
-        """Rows in the study's order, whatever order someone gave them."""
-        known: dict[str, Sequence[str]] = {
-            "model": [part.label for part in self.study.models],
-            "condition": [part.name for part in self.study.conditions],
+        """Rows in the study's order, whatever order they have in the file."""
+        labels: dict[str, Sequence[str]] = {
+            "model": [spec.label for spec in self.study.models],
+            "condition": [spec.name for spec in self.study.conditions],
             "queries": self.study.measure.queries,
-            "measure": self.study.measure.measured,
+            "measure": self.study.measure.all_measures,
             "token_class": self.classes,
         }
         by = []
         for name in ("model", "condition", "prompt", "position", "queries", "layer", "head", "measure", "token_class"):
-            if name in known and name in columns:
-                places = {label: place for place, label in enumerate(known[name])}
+            if name in labels and name in columns:
+                places = {label: place for place, label in enumerate(labels[name])}
                 by.append(pl.col(name).replace_strict(places, default=len(places), return_dtype=pl.Int64))
             elif name in columns:
                 by.append(pl.col(name))
@@ -110,7 +110,7 @@ class Run:
     def rows(
         self, name: str, model: str, condition: str, columns: Sequence[str], prompt: int | None = None
     ) -> pl.DataFrame:
-        """Columns of a table, of one model under one condition (and of one prompt); reads no more than it must."""
+        """Columns of a table for one model under one condition (and one prompt); reads no more than needed."""
         frame = pl.from_arrow(self.arrow_rows(name, model, condition, columns, prompt=prompt))
         assert isinstance(frame, pl.DataFrame)  # noqa: S101
         return frame.with_columns(pl.col(each).cast(pl.String) for each in _NAMES if each in columns)
@@ -118,7 +118,7 @@ class Run:
     def arrow_rows(
         self, name: str, model: str, condition: str, columns: Sequence[str], **more: str | int | None
     ) -> pa.Table:
-        """The same, with names coded. more: values that other key columns must have; None: any."""
+        """The same, with names dictionary-encoded. more: required values of other key columns; None means any."""
         keys = {"model": model, "condition": condition, **{key: each for key, each in more.items() if each is not None}}
         path, wanted = self._file(name), tuple(columns)
         with pq.ParquetFile(path, pre_buffer=False) as file:
@@ -126,8 +126,8 @@ class Run:
         parts = []
         for whole, group in groupby((each for each in holds if holds[each] is not False), lambda each: holds[each]):
             read = wanted if whole else tuple(dict.fromkeys([*keys, *columns]))
-            if "prompt" in keys:  # the next prompt asked for is likely among these too
-                part = _kept_row_groups(path, path.stat().st_mtime_ns, tuple(group), read)
+            if "prompt" in keys:  # the next prompt is probably in the same row groups
+                part = _cached_row_groups(path, path.stat().st_mtime_ns, tuple(group), read)
             else:
                 part = _row_groups(path, tuple(group), read)
             parts.append(part if whole else part.filter(_where(part, keys)).select(list(columns)))
@@ -149,26 +149,26 @@ class Run:
         return path
 
     def _refuse_changed(self, path: Path, digest: str) -> None:
-        """A table is not the one that the manifest lists: either the run is being written, or it was changed."""
+        """A table differs from the manifest: either the run is being written, or the table was changed."""
         now = read_manifest(self.path)
         if now is None or now.sha256 != self.manifest.sha256 or now.status != FINISHED:
             raise ChangedError(
-                "the run was written again while it was read",
+                "the run was rewritten while it was being read",
                 where=str(path),
                 allowed="tables that were written together",
-                todo="open the run again; if nothing is writing it, give the same 'attnscope run' again",
+                todo="open the run again; if nothing is writing it, repeat the same 'attnscope run'",
             )
         if path.is_file():
             raise DamagedError(
                 f"table '{path.stem}' was changed or damaged after it was written",
                 where=str(path),
                 allowed=f"the table as 'attnscope run' wrote it (SHA-256 {digest[:12]}...)",
-                todo="give the same 'attnscope run' again, which writes it again; or use Run(path, verify=False)",
+                todo="repeat the same 'attnscope run', which rewrites it; or use Run(path, verify=False)",
             )
 
     @cached_property
     def statistics_key(self) -> str:
-        """A hash of what statistics depend on besides the tables: the seed, and how far rounding moves each model."""
+        """A hash of what statistics depend on besides the tables: the seed, and each model's rounding error."""
         samples = {
             label: facts.sample and facts.sample.model_dump(mode="json")
             for label, facts in self.manifest.models.items()
@@ -182,26 +182,26 @@ class Run:
 
     @cached_property
     def cells(self) -> CellReader:
-        """What was measured, cell by cell."""
+        """The measured arrays, cell by cell."""
         return CellReader(self.path, self.manifest.shards, self.verify)
 
     @cached_property
     def _cells(self) -> pl.DataFrame:
         columns = ("model", "condition", "prompt", "cell", "tokens")
         cells = self.table("prompts").select(*columns).collect()
-        double = cells.filter(cells.select("model", "condition", "prompt").is_duplicated())
-        if len(double):
-            model, condition, prompt = double.row(0)[:3]
+        duplicated = cells.filter(cells.select("model", "condition", "prompt").is_duplicated())
+        if len(duplicated):
+            model, condition, prompt = duplicated.row(0)[:3]
             raise AttnscopeError(
                 "this table can't be used: it has several rows for one prompt",
                 where=f"{self.path / 'prompts.parquet'}: {model}, {condition}, prompt {prompt}",
                 allowed="each prompt once",
-                todo="give the same 'attnscope run' again; it writes the table again",
+                todo="repeat the same 'attnscope run'; it rewrites the table",
             )
         return cells
 
     def cells_of(self, model: str, condition: str) -> pl.DataFrame:
-        """prompt, cell, tokens: of one model under one condition, in the order of prompts."""
+        """The columns prompt, cell and tokens for one model under one condition, ordered by prompt."""
         here = (pl.col("model") == model) & (pl.col("condition") == condition)
         return self._cells.filter(here).select("prompt", "cell", "tokens").sort("prompt", maintain_order=True)
 
@@ -209,13 +209,13 @@ class Run:
     def models(self) -> list[str]:
         """Labels of the models that have cells, in the study's order."""
         labels = set(self._cells["model"])
-        return [part.label for part in self.study.models if part.label in labels]
+        return [spec.label for spec in self.study.models if spec.label in labels]
 
     @cached_property
     def conditions(self) -> list[str]:
         """Names of the conditions that have cells, in the study's order."""
         names = set(self._cells["condition"])
-        return [part.name for part in self.study.conditions if part.name in names]
+        return [spec.name for spec in self.study.conditions if spec.name in names]
 
     def compare(self, other: Run | None = None) -> list[Compared]:
         """What differs between its conditions and models, or between it and another run; see docs/statistics.md."""
@@ -251,7 +251,7 @@ class Run:
             raise AttnscopeError(
                 f"can't write the table: {error.strerror or error}",
                 where=str(path),
-                allowed="a file in a folder that can be written to",
+                allowed="a file in a folder you can write to",
                 todo="choose another file",
             ) from error
         finally:
@@ -259,11 +259,11 @@ class Run:
         return path
 
     def has(self, model: str, condition: str) -> bool:
-        """Whether any prompt of a model was measured under a condition."""
+        """Whether any prompt was measured for a model under a condition."""
         return bool(self.prompts(model, condition))
 
     def prompts(self, model: str, condition: str) -> set[int]:
-        """The numbers of the prompts of a model that were measured under a condition."""
+        """The numbers of the prompts that were measured for a model under a condition."""
         return self._prompts.get((model, condition), set())
 
     @cached_property
@@ -287,13 +287,13 @@ class Run:
         return self.manifest.models[model].heads
 
     def noise(self, model: str, queries: str) -> NDArray[np.float64] | None:
-        """(layers, heads): how far rounding moves a head's attention on these prompts; None if it was not measured."""
+        """(layers, heads): how far rounding moves a head's attention on these prompts; None if not measured."""
         sample = self.manifest.models[model].sample
         moved = None if sample is None else sample.noise.moved.get(queries)
         return None if moved is None else np.asarray(moved, dtype=np.float64)
 
     def layout(self, model: str) -> str | None:
-        """How the model got its prompts: `chat` (its chat template) or `plain`."""
+        """How prompts were laid out: `chat` (through the model's chat template) or `plain`."""
         return self.manifest.models[model].layout
 
     def depth(self, model: str) -> int:
@@ -307,12 +307,12 @@ def _row_groups(path: Path, groups: tuple[int, ...], columns: tuple[str, ...]) -
 
 
 @lru_cache(maxsize=4)
-def _kept_row_groups(path: Path, modified: int, groups: tuple[int, ...], columns: tuple[str, ...]) -> pa.Table:
+def _cached_row_groups(path: Path, modified: int, groups: tuple[int, ...], columns: tuple[str, ...]) -> pa.Table:
     return _row_groups(path, groups, columns)
 
 
 def _holds(file: pq.ParquetFile, group: int, keys: dict[str, Any]) -> bool | None:
-    """Whether all rows of a row group have these values, or none has; None if some may."""
+    """Whether all rows of a row group have these values (True) or none has (False); None if some may."""
     sure = True
     for key, value in keys.items():
         known = file.metadata.row_group(group).column(file.schema_arrow.get_field_index(key)).statistics

@@ -1,4 +1,4 @@
-"""Means over prompts and how sure they are: the prompt is the unit."""
+"""Means over prompts and their intervals: the prompt is the unit."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ INTERVAL = "95 % interval of the mean over prompts (t)"
 
 
 def mean_over_prompts(frame: pl.DataFrame, by: Sequence[str], value: str) -> pl.DataFrame:
-    """Frame has one row a prompt within each `by` -> value, low, high, n; no interval where there is one prompt."""
-    found = frame.group_by(list(by), maintain_order=True).agg(
+    """Mean, low, high and n of each group. frame: one row per prompt in each group; a single prompt has no interval."""
+    means = frame.group_by(list(by), maintain_order=True).agg(
         pl.col(value).mean().alias(value), pl.col(value).std().alias("deviation"), pl.len().alias("n")
     )
-    factor = {n: float(half_width(n)) for n in set(found["n"]) if n > 1}
+    factor = {n: float(half_width(n)) for n in set(means["n"]) if n > 1}
     half = pl.col("deviation") * pl.col("n").replace_strict(factor, default=None, return_dtype=pl.Float64)
-    return found.with_columns(low=pl.col(value) - half, high=pl.col(value) + half).drop("deviation")
+    return means.with_columns(low=pl.col(value) - half, high=pl.col(value) + half).drop("deviation")
 
 
 def half_width(n: NDArray[np.float64] | int) -> NDArray[np.float64]:
-    """Of the interval of a mean over n, in standard deviations; NaN where there is one or none."""
+    """Half the width of the interval of a mean over n, in standard deviations; NaN for n below 2."""
     count = np.asarray(n, dtype=np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
-        found: NDArray[np.float64] = np.where(count > 1, stdtrit(count - 1, (1 + CONFIDENCE) / 2) / count**0.5, np.nan)
-    return found
+        half: NDArray[np.float64] = np.where(count > 1, stdtrit(count - 1, (1 + CONFIDENCE) / 2) / count**0.5, np.nan)
+    return half
 
 
 def mean_of_seen(values: NDArray[np.float64], axis: int | tuple[int, ...]) -> NDArray[np.float64]:
-    """Mean over some axes without what no query sees (NaN); NaN where nothing is left."""
+    """Mean over some axes, ignoring NaN (what no query sees); NaN where nothing is left."""
     seen = ~np.isnan(values)
     total, count = np.where(seen, values, 0).sum(axis), seen.sum(axis)
-    found: NDArray[np.float64] = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
-    return found
+    mean: NDArray[np.float64] = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
+    return mean
 
 
 def extent(values: pl.Series) -> tuple[float, float]:
-    """The least and the largest of some numbers."""
-    found = values.to_numpy()
-    return float(found.min()), float(found.max())
+    """The smallest and the largest value."""
+    numbers = values.to_numpy()
+    return float(numbers.min()), float(numbers.max())

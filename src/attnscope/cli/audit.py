@@ -48,7 +48,7 @@ def tokens(
 def _counts(request: RunRequest, audit: Audit) -> Table:
     from attnscope.runs.audit import border_tokens, inserted_characters
 
-    table = Table(title=Text(f"{audit.part.label} ({audit.part.source})"), title_justify="left")
+    table = Table(title=Text(f"{audit.spec.label} ({audit.spec.source})"), title_justify="left")
     for column in (
         "condition",
         "prompts",
@@ -117,7 +117,7 @@ def show_estimate(request: RunRequest) -> None:
     for audit in every:
         seconds = estimated_seconds(audit, speed)
         table.add_row(
-            Text(audit.part.label),
+            Text(audit.spec.label),
             str(len(audit.cells)),
             str(len(audit.dropped)),
             f"{sum(len(cell.tokens) for cell in audit.cells):,}",
@@ -136,7 +136,7 @@ def _show_dropped(console: Console, audit: Audit) -> None:
             Text(f"dropped: {each.model}, {each.condition}, prompt {each.prompt}: {each.reason}", style="red")
         )
     if len(audit.dropped) > 5:
-        console.print(Text(f"and {len(audit.dropped) - 5} more of {audit.part.label}", style="red"))
+        console.print(Text(f"and {len(audit.dropped) - 5} more of {audit.spec.label}", style="red"))
 
 
 def _show_answers(console: Console, request: RunRequest) -> None:

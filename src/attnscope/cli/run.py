@@ -79,7 +79,7 @@ def _perform(request: RunRequest, folder: Path, command: str) -> None:
             bar.say(f"stopped; what has been measured is in {folder}. Continue with: {command}")
             raise
     if outcome.unchanged and is_reported(folder):
-        print(f"nothing to do: {folder} is up to date ({outcome.kept} cells)")  # noqa: T201
+        print(f"nothing to do: {folder} is up to date ({outcome.reused} cells)")  # noqa: T201
         print(f"report: {folder / 'report.html'}")  # noqa: T201
         return
     _summarise(outcome, report_run(folder))
@@ -91,7 +91,7 @@ def _summarise(outcome: Outcome, reported: Reported) -> None:
     speed = (
         f", {outcome.tokens / outcome.seconds:,.0f} tokens per second" if outcome.measured and outcome.seconds else ""
     )
-    kept = f", {outcome.kept} were measured before" if outcome.kept else ""
+    kept = f", {outcome.reused} were measured before" if outcome.reused else ""
     print(f"measured {outcome.measured} cells ({outcome.tokens:,} tokens){kept} in {outcome.seconds:.0f} s{speed}")  # noqa: T201
     if outcome.dropped:
         print(f"dropped {len(outcome.dropped)} cells:")  # noqa: T201

@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from attnscope.analysis.profiles import profile_of
-from attnscope.analysis.received import Heads
+from attnscope.analysis.received import HeadChoice
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import mean_over_prompts
 from attnscope.figures import selection
@@ -92,7 +92,7 @@ def _lines(run: Run, profiles: dict[str, list[dict[str, object]]]) -> alt.VConca
     colours = selection.condition_colours(run, run.conditions)
     panels = []
     for model in run.models:
-        chosen = Heads(model, queries, run.layers(model), run.heads(model))
+        chosen = HeadChoice(model, queries, run.layers(model), run.heads(model))
         rows: list[dict[str, object]] = []
         for name in run.conditions:
             label = selection.condition_label(run, name)
@@ -107,7 +107,7 @@ def _lines(run: Run, profiles: dict[str, list[dict[str, object]]]) -> alt.VConca
     return alt.vconcat(*panels)
 
 
-def _each(means: NDArray[np.float64], chosen: Heads) -> list[tuple[tuple[int, int], list[float | None]]]:
+def _each(means: NDArray[np.float64], chosen: HeadChoice) -> list[tuple[tuple[int, int], list[float | None]]]:
     return [
         ((layer, head), [None if np.isnan(value) else float(f"{value:.4g}") for value in means[row, column]])
         for row, layer in enumerate(chosen.layers)

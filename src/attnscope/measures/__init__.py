@@ -5,7 +5,7 @@ A plugin offers its own under the entry points `attnscope.measures`:
     [project.entry-points."attnscope.measures"]
     distance = "my_package:distance"
 
-No module here imports torch: the functions of a declaration are given tensors and use their methods.
+No module here imports torch: the functions of a declaration get tensors and use their methods.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How much attention a single key would have to get for the same concentration."""
+"""How concentrated attention is on few keys."""
 
 from __future__ import annotations
 

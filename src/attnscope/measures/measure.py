@@ -19,7 +19,7 @@ KEY: tuple[str, ...] = ("key",)
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
-"""Positions of queries and keys, pair by pair."""
+"""The positions of queries and keys, one pair per element."""
 Block = Callable[[Any, Any, Any], Any]
 """(weights, q, k) -> values of rows.
 
@@ -28,7 +28,7 @@ less where a model leaves a share to a sink. q (rows,) and k (keys,): positions 
 (heads, rows, keys) for a measure with one number per key.
 """
 Reference = Callable[[Any], Any]
-"""(matrix) -> values of rows, from the whole matrix (heads, queries, keys) of a prompt, written another way."""
+"""(matrix) -> values of rows, from the full matrix (heads, queries, keys) of a prompt, implemented independently."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,14 +45,14 @@ class Measure:
     pairs: Callable[[Sequence[int]], Pairs] | None = None
     """(token ids) -> which key each query is paired with; the row's value is its attention on these keys.
 
-    A query without such a key has no value and does not count.
+    A query without such a key has no value and is not counted.
     """
     uniform: Block | None = None
-    """The value of uniform attention, given its weights; by default what `block` gives for them."""
+    """The value for uniform attention, given its weights; by default, `block` of these weights."""
     unsettled: Callable[[Any, float], Any] | None = None
     """(matrix, rounding) -> (heads, queries) True where rounding could change the row's value by more than rounding.
 
-    The proof leaves these rows out. For measures that jump, such as an argmax.
+    The proof leaves these rows out. For discontinuous measures, such as an argmax.
     """
     label: str = ""
     """A few words for axes and menus; by default the name."""

@@ -1,4 +1,4 @@
-"""Patterns that heads are known for: attention on keys that stand in some relation to the query."""
+"""Patterns that heads are known for: attention on keys in some relation to the query."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from attnscope.measures.measure import Measure, Pairs
 
-NEAR = 8  # tokens that are local
-MOST = 128  # earlier tokens of the same id that are looked at, the latest ones
+NEAR = 8  # the last tokens that count as local
+MOST = 128  # at most this many earlier tokens of the same id, the latest ones
 
 
 def _previous(ids: Sequence[int]) -> Pairs:
@@ -27,9 +27,9 @@ def _repeated(ids: Sequence[int]) -> Pairs:
     earlier: dict[int, list[int]] = {}
     same: list[tuple[int, int]] = []
     for query, token in enumerate(ids):
-        known = earlier.setdefault(token, [])
-        same += [(query, key) for key in known[-MOST:]]
-        known.append(query)
+        positions = earlier.setdefault(token, [])
+        same += [(query, key) for key in positions[-MOST:]]
+        positions.append(query)
     queries, keys = np.array(same, dtype=np.int64).reshape(-1, 2).T
     return queries, keys
 
@@ -41,7 +41,7 @@ def _induction(ids: Sequence[int]) -> Pairs:
 
 
 def _local(ids: Sequence[int]) -> Pairs:
-    far = np.arange(2 * NEAR, len(ids))  # queries that see clearly more than what is near
+    far = np.arange(2 * NEAR, len(ids))  # queries that see clearly more than the local tokens
     return np.repeat(far, NEAR), (far[:, None] - np.arange(NEAR)).ravel()
 
 
@@ -80,7 +80,7 @@ PATTERNS = tuple(each.name for each in (PREVIOUS, NEXT, REPEATED, INDUCTION, LOC
 
 
 def pattern_pairs(ids: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """All pairs of a prompt, sorted by query: the query's place, the key's place, and the pattern's number."""
+    """All pairs of a prompt, sorted by query: the query's position, the key's position, and the pattern's number."""
     every = [pairs(ids) for pairs in (_previous, _next, _repeated, _induction, _local)]
     queries, keys = (np.concatenate([each[side] for each in every]) for side in (0, 1))
     numbers = np.repeat(np.arange(len(PATTERNS)), [len(each[0]) for each in every])

@@ -1,4 +1,4 @@
-"""What every key receives: the measure that all others stand beside."""
+"""The attention that every key receives: always measured, whatever else is."""
 
 from __future__ import annotations
 

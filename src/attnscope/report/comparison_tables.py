@@ -84,7 +84,7 @@ def _differing(found: Compared) -> list[str]:
     """What the two sides differ in, apart from what the comparison is of."""
     layouts = [side.run.layout(side.model) for side in _pairs_of_sides(found)]
     differ = None not in layouts and layouts[0] != layouts[1]
-    thing, lines = found.comparison.thing, []
+    thing, lines = found.comparison.differs_in, []
     if thing:
         also = differ and thing != PROMPTS
         lines.append(f"The runs differ {'' if also else 'only '}in {thing}{' and in how prompts are laid out' * also}.")

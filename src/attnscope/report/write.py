@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnscope.analysis.cache import caching
+from attnscope.analysis.cache import caching_results
 from attnscope.analysis.head_kinds import scores
 from attnscope.analysis.ranking import ranked_by_distance
 from attnscope.analysis.run import Run
@@ -46,7 +46,7 @@ def is_reported(path: Path) -> bool:
 def report_run(path: Path | str) -> Reported:
     """Draw a run's figures and write its report again, from its files alone."""
     run = Run(path)
-    with caching(run):
+    with caching_results(run):
         return _report(run)
 
 

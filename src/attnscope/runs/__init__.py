@@ -1,1 +1,1 @@
-"""Runs: cells measured one by one into a folder, and the tables made of them."""
+"""Runs: cells measured in batches into a folder, and the tables written from them."""

@@ -1,4 +1,4 @@
-"""The audit: what a tokenizer really made of a study's prompts. No weights are loaded."""
+"""The audit: how a tokenizer splits a study's prompts. No weights are loaded."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ OVERHEAD = 2.2  # of a run over its matrix products: attention, norms, pads, tab
 
 @dataclass(frozen=True)
 class Audit:
-    """Of one model."""
+    """How one model's tokenizer splits the study's prompts."""
 
-    part: ModelSpec
-    found: Description
+    spec: ModelSpec
+    description: Description
     cells: list[Cell]
     dropped: list[Dropped]
 
@@ -34,12 +34,14 @@ class Audit:
 
 
 def audits(request: RunRequest) -> list[Audit]:
-    made = []
+    results = []
     options = {"trust_remote_code": request.trust_remote_code, "allow_pickle": request.allow_pickle}
-    for part, found in fitting_models(request.study, **options):
-        cells, dropped = CellMaker(request.study, request.prompts, part, found.tokenization, found.facts.context).make()
-        made.append(Audit(part, found, cells, dropped))
-    return made
+    for spec, description in fitting_models(request.study, **options):
+        context = description.facts.context
+        maker = CellMaker(request.study, request.prompts, spec, description.tokenization, context)
+        cells, dropped = maker.make()
+        results.append(Audit(spec, description, cells, dropped))
+    return results
 
 
 def inserted_characters(cell: Cell) -> int:
@@ -47,7 +49,7 @@ def inserted_characters(cell: Cell) -> int:
 
 
 def border_tokens(cell: Cell) -> list[str]:
-    """Tokens that hold inserted text and other text at once."""
+    """Tokens that contain both inserted text and other text."""
     flags = np.zeros(len(cell.text.text), dtype=bool)
     for span in cell.text.spans:
         if span.segment == INSERTED:
@@ -61,7 +63,7 @@ def border_tokens(cell: Cell) -> list[str]:
 
 
 def class_counts(cell: Cell, rules: dict[str, str]) -> dict[str, float]:
-    """How many tokens each class has in the prompt, by share."""
+    """How many tokens of the prompt each class has; a token that mixes classes counts by its share."""
     shares = membership(rules, cell.text.text, cell.tokens, cell.text.spans)
     return dict(zip([*rules, OTHER], shares.sum(1).tolist(), strict=True))
 
@@ -71,9 +73,9 @@ def segment_counts(cell: Cell) -> dict[str, int]:
 
 
 def estimated_seconds(audit: Audit, speed: float) -> float | None:
-    """By the multiply-adds of the forward; None where the weights are not on this machine yet."""
-    path, config = audit.found.path, audit.found.config.get_text_config()
-    if audit.found.source.kind == "hub":
+    """Estimated from the multiply-adds of the forward pass; None if the weights are not on this machine yet."""
+    path, config = audit.description.path, audit.description.config.get_text_config()
+    if audit.description.source.kind == "hub":
         return None
     weights = folder_weights(path, allow_pickle=True)
     table = int(getattr(config, "vocab_size", 0)) * int(getattr(config, "hidden_size", 0))  # looked up, not multiplied
@@ -82,8 +84,8 @@ def estimated_seconds(audit: Audit, speed: float) -> float | None:
 
 
 def estimated_bytes(request: RunRequest, audit: Audit) -> int:
-    """What the shards and the tables will take on disk, before compression."""
-    measure, facts = request.study.measure, audit.found.facts
+    """The size of the shards and tables on disk, before compression."""
+    measure, facts = request.study.measure, audit.description.facts
     layers = len(chosen_layers(measure.layers, facts))
     heads = facts.heads if measure.heads == "all" else len(measure.heads)
     rows = layers * heads * len(measure.queries)

@@ -1,4 +1,4 @@
-"""Cells: one (model, condition, prompt) each, the unit of work. Made from a study and a model's tokenizer alone."""
+"""Cells: one per (model, condition, prompt), the unit of work. Made from a study and a model's tokenizer alone."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Cell:
     tokens: tuple[Token, ...]
     segments: tuple[str, ...]
     alignment: Alignment | None
-    """To the base prompt; None if the model's template makes another text of it."""
+    """Alignment to the base prompt; None if the model's template turns it into a different text."""
     rows: Mapping[str, tuple[int, ...]]
-    """The positions of every query group but those that need no tokens."""
+    """The positions of each query group, except groups that only need the number of tokens."""
 
     @property
     def ids(self) -> list[int]:
@@ -42,7 +42,7 @@ class Cell:
 
     @property
     def inserted(self) -> int:
-        """How many tokens the condition inserts; one that mixes with others counts if most of it is inserted."""
+        """How many tokens the condition inserts; a partly inserted token counts if most of its characters are."""
         return sum(segment == INSERTED for segment in self.segments)
 
 
@@ -50,15 +50,15 @@ class CellMaker:
     """Makes the cells of one model."""
 
     def __init__(
-        self, study: Study, prompts: PromptList, part: ModelSpec, tokenization: Tokenization, context: int | None
+        self, study: Study, prompts: PromptList, spec: ModelSpec, tokenization: Tokenization, context: int | None
     ):
-        self.study, self.prompts, self.part = study, prompts, part
+        self.study, self.prompts, self.spec = study, prompts, spec
         self.tokenization, self.context = tokenization, context
         self.layout = prompts.layouts.chosen(has_template=tokenization.has_template)
         self._inserted: dict[tuple[str, int], int] = {}
 
     def make(self) -> tuple[list[Cell], list[Dropped]]:
-        """In the study's order: conditions, then prompts."""
+        """All cells, in the study's order: conditions, then prompts; and those that can't be made."""
         cells: list[Cell] = []
         dropped: list[Dropped] = []
         for condition in self.study.conditions:
@@ -66,7 +66,7 @@ class CellMaker:
                 try:
                     cells.append(self.cell(condition, prompt))
                 except AttnscopeError as error:
-                    where = {"model": self.part.label, "condition": condition.name, "prompt": prompt.number}
+                    where = {"model": self.spec.label, "condition": condition.name, "prompt": prompt.number}
                     dropped.append(Dropped(**where, reason=str(error)))
         return cells, dropped
 
@@ -83,7 +83,7 @@ class CellMaker:
         self._inserted[condition.name, prompt.number] = cell.inserted
         if self.context is not None and len(tokens) > self.context:
             raise AttnscopeError(
-                f"the prompt has {len(tokens)} tokens, more than {self.part.label} was made for",
+                f"the prompt has {len(tokens)} tokens, more than the context of {self.spec.label}",
                 where=f"prompt {prompt.name}, condition {condition.name}",
                 allowed=f"at most {self.context} tokens",
                 todo="shorten it",
@@ -91,7 +91,7 @@ class CellMaker:
         return cell
 
     def answered(self, cell: Cell, ids: Sequence[int]) -> Cell:
-        """The cell with an answer of these tokens after the prompt."""
+        """The cell with these token ids as the answer after the prompt."""
         spelled, more = self.tokenization.spelled(ids, cell.text.text, cell.ids)
         text = cell.text.followed_by(Piece(ANSWER, spelled[len(cell.text.text) :]))
         alignment = cell.alignment
@@ -112,12 +112,12 @@ class CellMaker:
             rows[group] = rows_of(group, tokens, segments)
             if not rows[group]:
                 raise AttnscopeError(
-                    "the answer is empty" if group == ANSWER else f"query group '{group}' has no token of its own",
+                    "the answer is empty" if group == ANSWER else f"query group '{group}' has no tokens",
                     where=f"prompt {prompt.name}, condition {condition}",
                     allowed="query groups with at least one token",
-                    todo="look at it with 'attnscope tokens', or leave the group or the prompt out",
+                    todo="check it with 'attnscope tokens', or remove the group or the prompt",
                 )
-        return Cell(self.part.label, condition, prompt, text, tuple(tokens), tuple(segments), alignment, rows)
+        return Cell(self.spec.label, condition, prompt, text, tuple(tokens), tuple(segments), alignment, rows)
 
     def _will_be_answered(self, segments: Sequence[str]) -> bool:
         answer = self.study.prompts.answer
@@ -130,11 +130,11 @@ class CellMaker:
                     f"segment '{field}' is empty",
                     where=f"prompt {prompt.name}",
                     allowed="some text in every segment",
-                    todo="fill it, or take the prompt out",
+                    todo="add text, or remove the prompt",
                 )
 
     def _edited(self, condition: ConditionSpec, prompt: Prompt, lines: Lines) -> Lines:
-        """The prompt with the condition's edits made, one after the other."""
+        """The prompt after the condition's edits, applied in order."""
         for number, edit in enumerate(condition.edits):
             lines = edit.apply(lines, self._context(condition, prompt, number))
         return lines
@@ -146,10 +146,10 @@ class CellMaker:
 
         return EditContext(
             where=f"prompt {prompt.name}, condition {condition.name}",
-            model=self.part.label,
+            model=self.spec.label,
             fields=prompt.fields,
             vocabulary=_Words(self.tokenization),
-            chance=lambda attempt: self._chance(condition, prompt, attempt, number),
+            rng=lambda attempt: self._rng(condition, prompt, attempt, number),
             count=count,
             inserted={name: count for (name, place), count in self._inserted.items() if place == prompt.number},
             limit=self.context,
@@ -168,27 +168,27 @@ class CellMaker:
     def _tokens(self, text: Text) -> list[Token]:
         return self.tokenization.tokenize(text.text, chat=self.layout.chat)
 
-    def _chance(self, condition: ConditionSpec, prompt: Prompt, attempt: int, edit: int) -> Random:
-        """Not the model's: all models get the same random text as far as their tokenizers allow."""
+    def _rng(self, condition: ConditionSpec, prompt: Prompt, attempt: int, edit: int) -> Random:
+        """Independent of the model: all models get the same random text, as far as their tokenizers allow."""
         seed = f"{self.study.seed}/{condition.name}/{prompt.number}/{attempt}"
         seed = f"{seed}/{edit}" if edit else seed
         return Random(hashlib.sha256(seed.encode()).digest())  # noqa: S311
 
 
 class _Words(Sequence[str]):
-    """A vocabulary's words, looked up when first asked for."""
+    """A vocabulary's words, looked up on first use."""
 
     def __init__(self, tokenization: Tokenization) -> None:
-        self._wording = tokenization
+        self._tokenization = tokenization
 
     def __getitem__(self, place: int) -> str:  # type: ignore[override]
-        return self._wording.words[place]
+        return self._tokenization.words[place]
 
     def __len__(self) -> int:
-        return len(self._wording.words)
+        return len(self._tokenization.words)
 
 
 def cell_key(facts: Mapping[str, object], cell: Cell) -> str:
-    """The hash of everything a cell's numbers depend on; facts: of the model and of what is measured."""
+    """The hash of everything a cell's numbers depend on. facts: about the model and what is measured."""
     content = {**facts, "ids": cell.ids, "rows": {name: list(rows) for name, rows in cell.rows.items()}}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

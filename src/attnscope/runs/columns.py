@@ -1,4 +1,4 @@
-"""The tables of a run, declared once: their columns, types and meanings. Readable without attnscope."""
+"""The tables of a run, declared once: columns, types and meanings. You can read them without attnscope."""
 
 from __future__ import annotations
 
@@ -33,54 +33,62 @@ TABLES: dict[str, tuple[Column, ...]] = {
     "prompts": (
         *_CELL,
         Column("name", pa.string(), "what the study calls the prompt"),
-        Column("text", pa.string(), "the whole text as the model got it"),
-        Column("spans", pa.list_(_SPAN), "the segments it is made of, by characters, in order and without a gap"),
-        Column("tokens", pa.int32(), "how many tokens it has"),
-        Column("inserted", pa.int32(), "how many of them the condition inserted"),
-        Column("aligned", pa.bool_(), "whether its text without the insertion is the base prompt's"),
-        Column("remerged", pa.int32(), "tokens of base text that have no counterpart in the base prompt"),
-        Column("cell", pa.string(), "the hash of what its numbers depend on, under which the shards hold them"),
+        Column("text", pa.string(), "the full text the model was given"),
+        Column("spans", pa.list_(_SPAN), "its segments as character ranges, in order and without gaps"),
+        Column("tokens", pa.int32(), "number of tokens"),
+        Column("inserted", pa.int32(), "how many of these tokens the condition inserted"),
+        Column("aligned", pa.bool_(), "whether its text without the insertion equals the base prompt"),
+        Column(
+            "remerged",
+            pa.int32(),
+            "tokens of base text that were split differently in the base prompt",
+        ),
+        Column("cell", pa.string(), "hash of everything its numbers depend on; the key of its arrays in the shards"),
     ),
     "tokens": (
         *_CELL,
         Column("position", pa.int32(), "from 0"),
         Column("token_id", pa.int32(), "in the model's vocabulary"),
         Column("text", pa.string(), "the token's characters, or its name if it has none"),
-        Column("segment", _NAMES, "the part of the prompt that most of it lies in"),
-        Column("start", pa.int32(), "first character in the text"),
-        Column("end", pa.int32(), "the character after its last"),
+        Column("segment", _NAMES, "the segment that contains most of its characters"),
+        Column("start", pa.int32(), "position of its first character in the text"),
+        Column("end", pa.int32(), "position after its last character"),
         Column("special", pa.bool_(), "whether it is one of the tokenizer's special tokens"),
-        Column("base_position", pa.int32(), "of the same token in the base prompt; null if inserted or re-merged"),
+        Column(
+            "base_position",
+            pa.int32(),
+            "the same token's position in the base prompt; null if inserted or re-merged",
+        ),
     ),
     "mass": (
         *_HEAD,
         Column("measure", _NAMES, "received, or another measure with one number per key"),
-        Column("token_class", _NAMES, "the class; `other` holds what no class claims"),
+        Column("token_class", _NAMES, "the class; `other` is everything no class claims"),
         Column("mass", pa.float64(), "the sum of the measure over the class: for received, its share of attention"),
         Column("expected", pa.float64(), "the same for uniform attention over all visible keys"),
     ),
     "heads": (
         *_HEAD,
         Column("measure", _NAMES, "a measure with one number per head; no rows unless the study names one"),
-        Column("value", pa.float64(), "mean over the queries that have a value; null if none has"),
+        Column("value", pa.float64(), "mean over the queries that have a value; null if none does"),
         Column("expected", pa.float64(), "the same for uniform attention over all visible keys"),
         Column("defined", pa.float64(), "the share of the group's queries that have a value"),
     ),
 }
-"""Every run has these."""
+"""In every run."""
 
 EXPORTS: dict[str, tuple[Column, ...]] = {
     "received": (
         *_HEAD,
-        Column("view", pa.int16(), "which row of `views` says what the queries can see"),
+        Column("view", pa.int16(), "the row of `views` that describes what the queries can see"),
         Column("received", pa.list_(pa.float32()), "attention received, one number per key"),
-        Column("entropy", pa.float32(), "of attention over the keys, in nats; null unless measured"),
+        Column("entropy", pa.float32(), "entropy of attention over the keys, in nats; null unless measured"),
     ),
     "views": (
         *_CELL,
         Column("queries", _NAMES, "the query group"),
-        Column("view", pa.int16(), "layers whose queries see the same keys share one"),
-        Column("head", pa.int16(), "null: the same for all heads"),
+        Column("view", pa.int16(), "number of the view; layers whose queries see the same keys share one"),
+        Column("head", pa.int16(), "null if the same for all heads"),
         Column("uniform", pa.list_(pa.float32()), "what each key would receive from uniform attention"),
         Column("seen", pa.list_(pa.float32()), "the share of the group's queries that can see each key"),
     ),

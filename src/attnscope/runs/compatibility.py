@@ -1,4 +1,4 @@
-"""Whether a study fits its models: told from their configurations, before any weights are read."""
+"""Whether a study fits its models: checked from their configurations, before any weights are read."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from attnscope.study.schema import DepthsSpec, Layers, ModelSpec, Study, layer_a
 def fitting_models(
     study: Study, *, trust_remote_code: bool = False, allow_pickle: bool = False
 ) -> list[tuple[ModelSpec, Description]]:
-    """Every model of the study, looked up; refused if one of them, or a layer or head of it, is not there."""
-    found = []
-    for part in study.models:
-        options = part.model_dump(exclude={"label", "source", "colour", "dtype"})
-        description = look_up(part.source, **options, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle)
-        _check(study, part, description.facts)
-        found.append((part, description))
-    return found
+    """Look up every model of the study; refuse if one of them, or a layer or head the study names, does not exist."""
+    models = []
+    for spec in study.models:
+        options = spec.model_dump(exclude={"label", "source", "colour", "dtype"})
+        description = look_up(spec.source, **options, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle)
+        _check(study, spec, description.facts)
+        models.append((spec, description))
+    return models
 
 
 def chosen_layers(spec: Layers, facts: Architecture) -> list[int]:
-    """The layers a study asks for in a model: numbers as they are, depths by the model's own."""
+    """The layers of a model that a study asks for: numbers as given, depths relative to the model's own."""
     if spec == "all":
         return facts.softmax_layers
     if isinstance(spec, DepthsSpec):
@@ -32,38 +32,38 @@ def chosen_layers(spec: Layers, facts: Architecture) -> list[int]:
     return list(dict.fromkeys(spec))
 
 
-def _check(study: Study, part: ModelSpec, facts: Architecture) -> None:
+def _check(study: Study, spec: ModelSpec, facts: Architecture) -> None:
     for layer in chosen_layers(study.measure.layers, facts):
-        _known("layer", layer, facts.softmax_layers, part, "measure.layers", facts.unreadable.get(layer))
+        _refuse_unless_in("layer", layer, facts.softmax_layers, spec, "measure.layers", facts.unreadable.get(layer))
     for head in () if study.measure.heads == "all" else study.measure.heads:
-        _known("head", head, range(facts.heads), part, "measure.heads")
-    for what, number, where in _shown(study, part, facts):
+        _refuse_unless_in("head", head, range(facts.heads), spec, "measure.heads")
+    for what, number, where in _shown(study, spec, facts):
         measured = chosen_layers(study.measure.layers, facts) if what == "layer" else _heads(study, facts)
-        _known(what, number, measured, part, where)
+        _refuse_unless_in(what, number, measured, spec, where)
 
 
 def _heads(study: Study, facts: Architecture) -> Sequence[int]:
     return range(facts.heads) if study.measure.heads == "all" else study.measure.heads
 
 
-def _shown(study: Study, part: ModelSpec, facts: Architecture) -> Iterator[tuple[str, int, str]]:
-    """Every layer and head that a figure asks for by number or depth, from 0, and where it does."""
+def _shown(study: Study, spec: ModelSpec, facts: Architecture) -> Iterator[tuple[str, int, str]]:
+    """Every layer and head that a figure names by number or depth, from 0, and the figure."""
     for figure in study.figures:
-        asked, where = figure.asked(part.label), f"figure {figure.name}"
+        asked, where = figure.asked(spec.label), f"figure {figure.name}"
         for layers in asked.layers:
             yield from (("layer", number, where) for number in chosen_layers(layers, facts))
         yield from (("head", number, where) for number in asked.heads)
 
 
-def _known(
-    what: str, number: int, there: Sequence[int], part: ModelSpec, where: str, reason: str | None = None
+def _refuse_unless_in(
+    what: str, number: int, numbers: Sequence[int], spec: ModelSpec, where: str, reason: str | None = None
 ) -> None:
-    if number in there:
+    if number in numbers:
         return
-    gaps = len(there) != there[-1] - there[0] + 1
+    gaps = len(numbers) != numbers[-1] - numbers[0] + 1
     raise AttnscopeError(
-        f"{what} {number} of {part.label} can't be read: {reason or 'it is not there or not measured'}",
+        f"{what} {number} of {spec.label} can't be read: {reason or 'it does not exist or is not measured'}",
         where=where,
-        allowed=f"{what}s {', '.join(map(str, there))}" if gaps else f"{what}s {there[0]} to {there[-1]} (from 0)",
-        todo="choose others" + (", or depths" if what == "layer" else ""),
+        allowed=f"{what}s {', '.join(map(str, numbers))}" if gaps else f"{what}s {numbers[0]} to {numbers[-1]}, from 0",
+        todo="choose one of these" + (", or depths" if what == "layer" else ""),
     )

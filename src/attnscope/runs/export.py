@@ -1,4 +1,4 @@
-"""The large arrays as Parquet, on request: what the shards hold, one row per head and query group, or per view."""
+"""The large arrays as Parquet, on request: the shards' contents, one row per head and query group, or per view."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _views(where: Mapping[str, Any], labels: Labels, arrays: Arrays) -> pa.Recor
 
 
 def _lists(rows: NDArray[Any]) -> pa.Array:
-    """(rows, keys) -> a list per row, without a copy of each."""
+    """(rows, keys) -> one list per row, without copying each."""
     count, keys = rows.shape
     offsets = pa.array(np.arange(0, (count + 1) * keys, keys, dtype=np.int32)) if keys else None
     return pa.ListArray.from_arrays(offsets, pa.array(np.ascontiguousarray(rows, dtype=np.float32).ravel()))

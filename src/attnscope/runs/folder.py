@@ -1,4 +1,4 @@
-"""A run's folder: only one process writes it at a time, and every file lands whole or not at all."""
+"""A run's folder: only one process writes to it at a time, and every file is written whole or not at all."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from attnscope.runs.manifest import MANIFEST, STUDY, Manifest, OldFormatError, i
 from attnscope.runs.shards import SHARDS, is_named_as_shard
 
 LOCK = ".lock"
-FORMER = ("cells", "kept", "received.parquet", "views.parquet", "patterns.parquet")
-"""What runs of earlier versions held, and runs of this version don't."""
+OLD_FILES = ("cells", "kept", "received.parquet", "views.parquet", "patterns.parquet")
+"""Files of runs of earlier versions that this version does not write."""
 
 
 class RunFolder:
@@ -30,39 +30,39 @@ class RunFolder:
         self.path = path
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Only one process writes a run at a time."""
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from writing to the run."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise AttnscopeError(
-                f"can't make the run's folder: {error.strerror}",
+                f"can't create the run's folder: {error.strerror}",
                 where=str(self.path),
-                allowed="a folder that can be written to",
+                allowed="a folder you can write to",
                 todo=("choose another with ", Parameter("out")),
             ) from error
         if any(self.path.iterdir()) and not self._is_run():
             raise AttnscopeError(
-                "this folder holds something that is not a run",
+                "this folder has files in it and is not a run",
                 where=str(self.path),
                 allowed="a new or empty folder, or a run",
                 todo=("choose another with ", Parameter("out")),
             )
         try:
             with FileLock(self.path / LOCK, timeout=0):
-                for left in self.path.rglob(".*.partial*"):
-                    left.unlink(missing_ok=True)
+                for leftover in self.path.rglob(".*.partial*"):
+                    leftover.unlink(missing_ok=True)
                 yield
         except Timeout as error:
             raise AttnscopeError(
-                "another process is writing this run",
+                "another process is writing to this run",
                 where=str(self.path),
                 allowed="one writer at a time",
                 todo=("wait for it, or choose another folder with ", Parameter("out")),
             ) from error
 
     def _is_run(self) -> bool:
-        """Whether attnscope made this folder; many things have a manifest.json."""
+        """Whether attnscope created this folder; many programs write a manifest.json."""
         if any(is_named_as_shard(each) for each in (self.path / SHARDS).glob("*")):
             return True
         path = self.path / MANIFEST
@@ -74,7 +74,7 @@ class RunFolder:
             return False
 
     def manifest(self) -> tuple[Manifest | None, str | None]:
-        """What the run says of itself, if it can be used; else why it has to be made again."""
+        """The run's manifest, if it can be used; otherwise the reason why it has to be written again."""
         try:
             return read_manifest(self.path), None
         except OldFormatError as error:
@@ -83,13 +83,13 @@ class RunFolder:
             return None, f"{MANIFEST} was changed or damaged: written again"
 
     def remove_exports(self) -> None:
-        """What was exported from tables that are about to be written again."""
+        """Remove exports of tables that are about to be rewritten."""
         for name in EXPORTS:
             (self.path / "exports" / f"{name}.parquet").unlink(missing_ok=True)
 
-    def remove_former(self) -> None:
-        """What an earlier version wrote and this one does not read."""
-        for name in FORMER:
+    def remove_old_files(self) -> None:
+        """Remove what an earlier version wrote and this one does not read."""
+        for name in OLD_FILES:
             path = self.path / name
             if path.is_dir():
                 shutil.rmtree(path)
@@ -103,7 +103,7 @@ class RunFolder:
         self.write(STUDY, lambda path: path.write_text(text, encoding="utf-8"))
 
     def write(self, name: str, writer: Callable[[Path], object]) -> None:
-        """Have a file written under another name, then put in its place."""
+        """Write a file under a temporary name, then move it into place."""
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f".{path.stem}.partial{path.suffix}")

@@ -9,8 +9,8 @@ from pathlib import Path
 from attnscope.errors import AttnscopeError
 
 State = tuple[int, int, int]
-"""Size, time of change and inode: as long as they stay the same, so do the bytes."""
-_known: dict[Path, tuple[State, str]] = {}
+"""Size, modification time and inode: while these stay the same, so do the bytes."""
+_checksums: dict[Path, tuple[State, str]] = {}
 
 
 class DamagedError(AttnscopeError):
@@ -34,14 +34,14 @@ def is_in_state(path: str, state: State) -> bool:
 
 
 def file_sha256(path: Path) -> str:
-    """Of a file's bytes. Computed once per process, as long as the file stays in the same state."""
+    """The checksum of a file's bytes, computed once per process while the file's state stays the same."""
     state = state_of(path)
-    before = _known.get(path)
-    if before is not None and before[0] == state:
-        return before[1]
+    cached = _checksums.get(path)
+    if cached is not None and cached[0] == state:
+        return cached[1]
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    _known[path] = state, digest
+    _checksums[path] = state, digest
     return digest
 
 
@@ -53,7 +53,7 @@ def is_intact(path: Path, digest: str) -> bool:
 
 
 def refuse_if_changed(path: Path, digest: str, what: str) -> None:
-    """Before a number of the file is shown."""
+    """Refuse a changed file before any of its numbers is shown."""
     try:
         intact = file_sha256(path) == digest
     except FileNotFoundError as error:
@@ -69,5 +69,5 @@ def damaged(path: Path, problem: str, digest: str) -> DamagedError:
         problem,
         where=str(path),
         allowed=f"the file as 'attnscope run' wrote it (SHA-256 {digest[:12]}...)",
-        todo="give the same 'attnscope run' again; it repairs the run",
+        todo="repeat the same 'attnscope run'; it repairs the run",
     )

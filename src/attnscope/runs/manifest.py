@@ -1,6 +1,6 @@
-"""The manifest: what a run says of itself. Typed and versioned; everything reads and writes it through this module.
+"""The manifest: a run's description of itself. Typed and versioned; everything reads and writes it through this module.
 
-It lists every table and every shard in use with its checksum, and carries its own: the SHA-256 of its text with zeros
+It lists every table and every shard in use with its checksum, and contains its own: the SHA-256 of its text with zeros
 in that place.
 """
 
@@ -24,11 +24,11 @@ _ZEROS = "0" * 64
 Status = Literal["running", "stopped", "finished"]
 
 
-class _Part(BaseModel):
+class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Dropped(_Part):
+class Dropped(_Section):
     """A cell that can't be measured, and why."""
 
     model: str
@@ -37,8 +37,8 @@ class Dropped(_Part):
     reason: str
 
 
-class ModelFile(_Part):
-    """A file that a model was made from."""
+class ModelFile(_Section):
+    """A file that a model was loaded from."""
 
     path: str
     sha256: str
@@ -47,19 +47,19 @@ class ModelFile(_Part):
     weights: bool
 
 
-class Noise(_Part):
-    """How far rounding moves attention; `reason` if that could not be measured."""
+class Noise(_Section):
+    """How far rounding moves attention; `reason` if this could not be measured."""
 
     dtype: str
     reference: str | None = None
     moved: dict[str, list[list[float]]] = Field(default_factory=dict)
-    """By query group: (layers, heads), mean over the sample."""
+    """Per query group: (layers, heads), mean over the sample."""
     most: dict[str, float] = Field(default_factory=dict)
     reason: str | None = None
 
 
-class Sample(_Part):
-    """What the spot check showed on some of the run's own prompts."""
+class Sample(_Section):
+    """What the spot check found on some of the run's own prompts."""
 
     cells: list[str]
     difference: float
@@ -69,7 +69,7 @@ class Sample(_Part):
     noise: Noise
 
 
-class ModelFacts(_Part):
+class ModelFacts(_Section):
     """A model as it was measured."""
 
     spec: dict[str, Any]
@@ -85,7 +85,7 @@ class ModelFacts(_Part):
     """How many layers the model has, measured or not."""
     heads_by_layer: dict[int, int]
     layers: list[int] = Field(default_factory=list)
-    """Those measured."""
+    """The layers that were measured."""
     heads: list[int] = Field(default_factory=list)
     layout: str | None = None
     sample: Sample | None = None
@@ -100,44 +100,44 @@ class ModelFacts(_Part):
         return {file.sha256 for file in self.files if file.weights}
 
 
-class TableFacts(_Part):
+class TableFacts(_Section):
     """A table as it was written."""
 
     sha256: str
     rows: int
 
 
-class ShardFacts(_Part):
+class ShardFacts(_Section):
     """A shard in use; its name is its SHA-256."""
 
     sha256: str
     cells: list[str]
 
 
-class Machine(_Part):
+class Machine(_Section):
     system: str
     python: str
 
 
-class Timings(_Part):
+class Timings(_Section):
     seconds: float
     tokens: int
     cells_measured: int
 
 
-class Manifest(_Part):
-    """What a run says of itself."""
+class Manifest(_Section):
+    """A run's description of itself."""
 
     sha256: str = _ZEROS
     version: Literal[6] = 6
     status: Status
     key: str
-    """Changes with anything the tables depend on except the models."""
+    """Changes with anything the tables depend on, except the models."""
     study: Study
     study_sha256: str
-    """Of the study file beside the manifest."""
+    """The checksum of the study file next to the manifest."""
     prompts: str
-    """What they were made from, in words."""
+    """Where they come from, in words."""
     models: dict[str, ModelFacts]
     engine: str
     command: str | None
@@ -151,19 +151,19 @@ class Manifest(_Part):
 
     @property
     def tables_key(self) -> str | None:
-        """Changes with the content of any table; None before there are any."""
+        """Changes with the content of any table; None before the first tables are written."""
         if not self.tables:
             return None
         return sha256(json.dumps({name: table.sha256 for name, table in sorted(self.tables.items())}).encode())
 
     def text(self) -> str:
-        """As it is written, with its checksum."""
+        """The text to write, with its checksum."""
         content = json.dumps({**self.model_dump(mode="json"), "sha256": _ZEROS}, indent=1, ensure_ascii=False) + "\n"
         return content.replace(_ZEROS, sha256(content.encode()), 1)
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """None if there is none; refused if it is damaged, of another version, or another program's."""
+    """The manifest in a folder, or None; refused if it is damaged, of another version, or another program's."""
     path = folder / MANIFEST
     try:
         data = path.read_bytes()
@@ -196,7 +196,7 @@ def _content(path: Path, data: bytes) -> dict[str, Any]:
 
 
 def is_attnscopes(content: Any) -> bool:
-    """Whether attnscope wrote a manifest, in any version; many programs have a manifest.json."""
+    """Whether any version of attnscope wrote a manifest; many programs write a manifest.json."""
     return isinstance(content, dict) and "attnscope" in (content.get("versions") or ())
 
 

@@ -1,4 +1,4 @@
-"""Measures the cells of a batch. One that does not fit memory is split; in one that fails, one cell is to blame."""
+"""Measures the cells of a batch. If it does not fit into memory, it is split; if it fails, cells go one by one."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from attnscope.lens import Lens
 from attnscope.records import Record
 from attnscope.runs.cells import Cell, CellMaker
 from attnscope.runs.engines import Batch
-from attnscope.runs.store import Measured, NoRoom, Refused, Result
-from attnscope.runs.tables import Shape
+from attnscope.runs.store import MeasuredCell, NoRoom, RefusedCell, Result
+from attnscope.runs.tables import ModelAxes
 
 
 @dataclass
 class CellMeasurer:
-    """Measures batches of one model's cells. Sent to another process, it leaves its model behind and loads it there."""
+    """Measures batches of one model's cells. Sent to another process, it loads the model again there."""
 
     load: Callable[[], Lens]
     maker: CellMaker
-    shape: Shape
+    axes: ModelAxes
     generate: int | None = None
-    """How many tokens of an answer the model writes first."""
+    """How many tokens of an answer the model generates first."""
     lens: Lens | None = None
 
     def __getstate__(self) -> dict[str, object]:
@@ -30,7 +30,7 @@ class CellMeasurer:
 
     def __call__(self, batch: Batch) -> dict[str, Result]:
         try:
-            return self._measured(batch)
+            return self._measure(batch)
         except NoRoomError as error:
             if len(batch) == 1:
                 return {batch[0][1]: NoRoom(str(error))}
@@ -38,31 +38,33 @@ class CellMeasurer:
             pieces: Sequence[Batch] = [batch[:half], batch[half:]]
         except AttnscopeError as error:
             if len(batch) == 1:
-                return {batch[0][1]: Refused(str(error))}
+                return {batch[0][1]: RefusedCell(str(error))}
             pieces = [(each,) for each in batch]
         results: dict[str, Result] = {}
         for piece in pieces:
             results |= self(piece)
         return results
 
-    def _measured(self, batch: Batch) -> dict[str, Result]:
+    def _measure(self, batch: Batch) -> dict[str, Result]:
         self.lens = self.lens or self.load()
         answers: list[list[int] | None] = [None] * len(batch)
         cells = [cell for cell, _ in batch]
         if self.generate is not None:
             answers = [self.lens.answer(cell.ids, self.generate) for cell in cells]
             cells = [self.maker.answered(cell, ids or []) for cell, ids in zip(cells, answers, strict=True)]
-        records = measured_records(self.lens, cells, self.shape, self.shape.measures)
-        return {key: Measured(record, answer) for (_, key), record, answer in zip(batch, records, answers, strict=True)}
+        records = measure_cells(self.lens, cells, self.axes, self.axes.measures)
+        return {
+            key: MeasuredCell(record, answer) for (_, key), record, answer in zip(batch, records, answers, strict=True)
+        }
 
 
-def measured_records(lens: Lens, cells: Sequence[Cell], shape: Shape, measures: Sequence[str]) -> list[Record]:
-    """What a lens measures of some cells, in one forward."""
+def measure_cells(lens: Lens, cells: Sequence[Cell], axes: ModelAxes, measures: Sequence[str]) -> list[Record]:
+    """Measure some cells in one forward pass."""
     return lens.measure_prepared(
         [(cell.text.text, cell.tokens) for cell in cells],
-        shape.queries,
-        shape.layers,
-        shape.heads,
+        axes.queries,
+        axes.layers,
+        axes.heads,
         rows=[cell.rows for cell in cells],
         measures=measures,
     )

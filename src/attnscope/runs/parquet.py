@@ -1,4 +1,4 @@
-"""Rows of a declared table as Parquet: types and coded names come from its columns."""
+"""Rows of a declared table as Parquet; types and dictionary encoding come from its columns."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ COMPRESSION = "zstd"
 
 
 def parquet_writer(table: str, path: Path) -> pq.ParquetWriter:
-    """Names are coded; numbers are not, for hardly two are alike."""
+    """Names are dictionary-encoded; numbers are not, because hardly two are equal."""
     coded = [column.name for column in columns_of(table) if isinstance(column.type, pa.DictionaryType)]
     return pq.ParquetWriter(path, schema(table), compression=COMPRESSION, use_dictionary=coded)
 
 
 def batch_of(table: str, columns: Mapping[str, Any], rows: int) -> pa.RecordBatch:
-    """Columns of a table; a single value stands for all rows."""
+    """A batch of rows of a table; a single value is repeated for all rows."""
     arrays = []
     for column in columns_of(table):
         given = columns[column.name]

@@ -1,4 +1,4 @@
-"""Performs a study: plans its cells, has an engine measure those that are missing, writes tables and manifest."""
+"""Performs a study: plans its cells, has an engine measure the missing ones, writes tables and manifest."""
 
 from __future__ import annotations
 
@@ -25,27 +25,30 @@ from attnscope.runs.plan import (
     PlannedModel,
     generated_tokens,
     key_facts,
-    looked_up,
+    look_up_models,
     memory_budget,
     missing_batches,
+    model_axes,
     model_facts,
-    planned,
+    plan_model,
     same_model,
-    shape_of,
 )
 from attnscope.runs.request import RunRequest, versions
 from attnscope.runs.shards import SHARDS, shard_path
-from attnscope.runs.spot_check import look_again, sampled
+from attnscope.runs.spot_check import check_sample, choose_sample
 from attnscope.runs.store import NoRoom, Results, Store
-from attnscope.runs.tables import Finished, Shape, write_tables
+from attnscope.runs.tables import Finished, ModelAxes, write_tables
 from attnscope.study.schema import ModelSpec
 
-SHOWN_FIRST, SHOWN_EVERY = 2.0, 10.0  # seconds until a run's tables are written the first time, and at least between
-SHOWN_SHARE = 0.05  # of the time may go into that
+SHOWN_FIRST, SHOWN_EVERY = (
+    2.0,
+    10.0,
+)  # seconds until tables are first written, and at least between two writes
+SHOWN_SHARE = 0.05  # the share of the time that may go into this
 
 
 class Watcher(Protocol):
-    """Hears how the work goes."""
+    """Is notified of progress."""
 
     def begin(self, what: str, tokens: int) -> None: ...
 
@@ -69,11 +72,11 @@ class Silent:
 
 @dataclass
 class Outcome:
-    """What came of it."""
+    """What a run did."""
 
     folder: Path
     measured: int = 0
-    kept: int = 0
+    reused: int = 0
     tokens: int = 0
     seconds: float = 0.0
     unchanged: bool = False
@@ -88,31 +91,31 @@ def perform(
     watcher: Watcher | None = None,
     *,
     load: Callable[..., Lens] = load_lens,
-    second_look: bool = True,
+    spot_check: bool = True,
 ) -> Outcome:
     """Bring the run in the folder up to date with the request.
 
-    load: what loads a model; second_look: whether some prompts are measured once more for the evidence.
+    load: the function that loads a model. spot_check: measure some prompts again, for the evidence.
 
-    A model, layer or head that does not exist is refused before the folder is touched; prompts of which none can be
-    measured, or not all where that is asked for, before anything in it is changed.
+    A model, layer or head that does not exist is refused before the folder is touched. If no prompt can be measured
+    (with strict: if any can't), the run is refused before anything in the folder changes.
     """
     watch = watcher or Silent()
     ENGINES.find(request.engine, Parameter("engine"))
-    models = looked_up(request)
-    with folder.held():
+    models = look_up_models(request)
+    with folder.locked():
         before, trouble = folder.manifest()
         repaired = [*([trouble] if trouble else []), *(_damage(folder.path, before, request) if before else [])]
         if before is not None and not repaired and _is_up_to_date(before, request, folder, models):
             _refuse_if_strict(request, before.dropped)
-            return Outcome(folder.path, kept=before.cells, unchanged=True, dropped=list(before.dropped))
-        plans = [planned(request, part, found) for part, found in models]
+            return Outcome(folder.path, reused=before.cells, unchanged=True, dropped=list(before.dropped))
+        plans = [plan_model(request, spec, description) for spec, description in models]
         for plan in plans:
             _refuse_if_strict(request, plan.dropped)
             if not plan.cells:  # before a model is loaded that has nothing to measure
-                raise _nothing(folder, plan.dropped)
+                raise _nothing_measured(folder, plan.dropped)
         outcome = Outcome(folder.path, repaired=repaired)
-        return _Performance(request, folder, watch, before, plans, load, second_look, outcome).go()
+        return _Performance(request, folder, watch, before, plans, load, spot_check, outcome).run()
 
 
 def _is_up_to_date(
@@ -122,11 +125,11 @@ def _is_up_to_date(
         return False
     if not is_intact(folder.path / STUDY, before.study_sha256):
         return False
-    return all(same_model(before, part, found) is not None for part, found in models)
+    return all(same_model(before, spec, description) is not None for spec, description in models)
 
 
 def _damage(folder: Path, manifest: Manifest, request: RunRequest) -> list[str]:
-    """What is missing or changed of what the manifest lists."""
+    """Files listed in the manifest that are missing or changed."""
     trouble = []
     if not any(is_intact(folder / STUDY, each) for each in (manifest.study_sha256, sha256(request.text.encode()))):
         trouble.append(f"{STUDY} was missing, changed or damaged: written again")
@@ -149,11 +152,11 @@ class _Performance:
         before: Manifest | None,
         plans: Sequence[PlannedModel],
         load: Callable[..., Lens],
-        second_look: bool,
+        spot_check: bool,
         outcome: Outcome,
     ) -> None:
         self.request, self.folder, self.watch, self.before = request, folder, watch, before
-        self.plans, self.load, self.second_look = plans, load, second_look
+        self.plans, self.load, self.spot_check = plans, load, spot_check
         self.outcome = outcome
         self.store = Store(folder.path)
         listed = {shard.sha256 for shard in before.shards} if before else set()
@@ -162,126 +165,126 @@ class _Performance:
         self.models: dict[str, ModelFacts] = dict(before.models) if before else {}
         self.finished: list[Finished] = []
         self.shown: list[Finished] = []
-        """The cells that are in the tables."""
+        """The cells in the tables."""
         self.tables: dict[str, TableFacts] = {}
-        """As last written; of an earlier request, none."""
+        """As last written for this request."""
         self.shown_next = time.monotonic() + SHOWN_FIRST
 
-    def go(self) -> Outcome:
+    def run(self) -> Outcome:
         started = time.monotonic()
         for each in self.outcome.repaired:
             self.watch.say(each)
         self.folder.write_study(self.request.text)
-        self._note("running")
+        self._write_manifest("running")
         try:
             for plan in self.plans:
                 self._model(plan)
-                self._note("running")
+                self._write_manifest("running")
             self._tables()
         except BaseException:
-            self._note("stopped")
+            self._write_manifest("stopped")
             raise
         self.outcome.seconds = time.monotonic() - started
-        self._note("finished")
+        self._write_manifest("finished")
         if self.before is None:
-            self.folder.remove_former()
+            self.folder.remove_old_files()
         return self.outcome
 
     def _model(self, plan: PlannedModel) -> None:
         self._drop(plan.dropped)
-        facts, lens = same_model(self.before, plan.part, plan.found), None
+        facts, lens = same_model(self.before, plan.spec, plan.description), None
         if facts is None:
-            lens = self._loader(plan.part, None)()
-            facts = model_facts(plan.part, plan.found, lens, self.request.study)
-        shape = shape_of(self.request.study, plan.found, facts)
-        measured_of = {"layers": list(shape.layers), "heads": list(shape.heads), "layout": plan.maker.layout.key}
-        facts = self.models[plan.part.label] = facts.model_copy(update=measured_of)
-        known = key_facts(self.request.study, shape, facts)
-        cells = [(cell, cell_key(known, cell)) for cell in plan.cells]
+            lens = self._loader(plan.spec, None)()
+            facts = model_facts(plan.spec, plan.description, lens, self.request.study)
+        axes = model_axes(self.request.study, plan.description, facts)
+        measured_of = {"layers": list(axes.layers), "heads": list(axes.heads), "layout": plan.maker.layout.key}
+        facts = self.models[plan.spec.label] = facts.model_copy(update=measured_of)
+        key_content = key_facts(self.request.study, axes, facts)
+        cells = [(cell, cell_key(key_content, cell)) for cell in plan.cells]
         missing = {key: len(cell.tokens) for cell, key in cells if key not in self.store}
         no_room: dict[str, str] = {}
         if missing:
-            lens = lens or self._loader(plan.part, facts)()
-            no_room = self._measure(plan, lens, shape, cells, sum(missing.values()))
-        there = self._settle(cells, set(missing), no_room)
-        self._look_again(plan, lens, facts, shape, there)
-        self.finished += [(self._answered(plan, cell, key), key, shape) for cell, key in there]
+            lens = lens or self._loader(plan.spec, facts)()
+            no_room = self._measure(plan, lens, axes, cells, sum(missing.values()))
+        measured = self._settle(cells, set(missing), no_room)
+        self._spot_check(plan, lens, facts, axes, measured)
+        self.finished += [(self._answered(plan, cell, key), key, axes) for cell, key in measured]
 
     def _measure(
-        self, plan: PlannedModel, lens: Lens, shape: Shape, cells: Sequence[tuple[Cell, str]], tokens: int
+        self, plan: PlannedModel, lens: Lens, axes: ModelAxes, cells: Sequence[tuple[Cell, str]], tokens: int
     ) -> dict[str, str]:
-        """Have the engine measure what is missing; the cells that did not fit memory, with the error."""
-        load = self._loader(plan.part, self.models[plan.part.label])
-        measure = CellMeasurer(load, plan.maker, shape, generated_tokens(self.request.study), lens)
+        """Have the engine measure what is missing. Returns the cells that did not fit into memory, with the error."""
+        load = self._loader(plan.spec, self.models[plan.spec.label])
+        measure = CellMeasurer(load, plan.maker, axes, generated_tokens(self.request.study), lens)
         no_room: dict[str, str] = {}
-        self.watch.begin(plan.part.label, tokens)
+        self.watch.begin(plan.spec.label, tokens)
 
         def done(batch: Batch, results: Results) -> None:
             no_room.update({key: each.reason for key, each in results.items() if isinstance(each, NoRoom)})
             self.watch.advance(sum(len(cell.tokens) for cell, _ in batch))
-            self._show(plan, shape, cells)
+            self._show(plan, axes, cells)
 
-        todo = missing_batches(cells, self.store, memory_budget(lens, plan.found, shape))
-        ENGINES.find(self.request.engine, "--engine").run(Job(todo, measure, self.store, done))
+        batches = missing_batches(cells, self.store, memory_budget(lens, plan.description, axes))
+        ENGINES.find(self.request.engine, Parameter("engine")).run(Job(batches, measure, self.store, done))
         self.outcome.tokens += tokens
         return no_room
 
     def _settle(
         self, cells: Sequence[tuple[Cell, str]], missing: set[str], no_room: dict[str, str]
     ) -> list[tuple[Cell, str]]:
-        """Count what was measured and drop what could not be; the cells that have numbers."""
-        there, dropped = [], []
+        """Count what was measured and drop what could not be. Returns the cells that have numbers."""
+        measured, dropped = [], []
         for cell, key in cells:
             reason = no_room.get(key) or self.store.refusal(key)
             if reason is None:
-                there.append((cell, key))
+                measured.append((cell, key))
             else:
                 where = {"model": cell.model, "condition": cell.condition, "prompt": cell.prompt.number}
                 dropped.append(Dropped(**where, reason=reason))
-        self.outcome.measured += sum(key in missing for _, key in there)
-        self.outcome.kept += sum(key not in missing for _, key in there)
+        self.outcome.measured += sum(key in missing for _, key in measured)
+        self.outcome.reused += sum(key not in missing for _, key in measured)
         self._drop(dropped)
-        return there
+        return measured
 
-    def _look_again(
+    def _spot_check(
         self,
         plan: PlannedModel,
         lens: Lens | None,
         facts: ModelFacts,
-        shape: Shape,
-        there: Sequence[tuple[Cell, str]],
+        axes: ModelAxes,
+        measured: Sequence[tuple[Cell, str]],
     ) -> None:
-        """The spot check, unless these very cells had it."""
-        sample = sampled(there)
-        if not self.second_look or not sample:
+        """Spot-check a sample, unless the same cells were checked before."""
+        sample = choose_sample(measured)
+        if not self.spot_check or not sample:
             return
         if facts.sample is not None and facts.sample.cells == [key for _, key in sample]:
             return
-        self.watch.begin(f"{plan.part.label}: a second look", 1)
+        self.watch.begin(f"{plan.spec.label}: spot check", 1)
         answered = [(self._answered(plan, cell, key), key) for cell, key in sample]
-        checked = look_again(lens or self._loader(plan.part, facts)(), answered, self.store, shape)
-        self.models[plan.part.label] = facts.model_copy(update={"sample": checked})
+        checked = check_sample(lens or self._loader(plan.spec, facts)(), answered, self.store, axes)
+        self.models[plan.spec.label] = facts.model_copy(update={"sample": checked})
 
-    def _show(self, plan: PlannedModel, shape: Shape, cells: Sequence[tuple[Cell, str]]) -> None:
-        """Now and then, write the tables of what is there so far, for those who look on."""
+    def _show(self, plan: PlannedModel, axes: ModelAxes, cells: Sequence[tuple[Cell, str]]) -> None:
+        """From time to time, write the tables of what is measured so far, for whoever watches the run."""
         started = time.monotonic()
         if started < self.shown_next:
             return
-        there = [(cell, key) for cell, key in cells if key in self.store and self.store.refusal(key) is None]
-        done = [(self._answered(plan, cell, key), key, shape) for cell, key in there]
+        measured = [(cell, key) for cell, key in cells if key in self.store and self.store.refusal(key) is None]
+        done = [(self._answered(plan, cell, key), key, axes) for cell, key in measured]
         if self.finished or done:
             self._write_tables([*self.finished, *done])
-            self._note("running")
+            self._write_manifest("running")
         now = time.monotonic()
         self.shown_next = now + max(SHOWN_EVERY, (now - started) / SHOWN_SHARE)
 
-    def _loader(self, part: ModelSpec, facts: ModelFacts | None) -> Callable[[], Lens]:
-        """facts: of a model that was measured before; new cells then get the dtype and device that the old ones had."""
-        options = part.model_dump(exclude={"label", "source", "colour"}, exclude_none=True)
-        if facts is not None and part.device_map is None:
+    def _loader(self, spec: ModelSpec, facts: ModelFacts | None) -> Callable[[], Lens]:
+        """facts: about a model that was measured before; new cells then get the dtype and device of the old ones."""
+        options = spec.model_dump(exclude={"label", "source", "colour"}, exclude_none=True)
+        if facts is not None and spec.device_map is None:
             options = {"dtype": facts.dtype, "device": facts.device, **options}
         more = {"trust_remote_code": self.request.trust_remote_code, "allow_pickle": self.request.allow_pickle}
-        return partial(self.load, part.source, **options, **more)
+        return partial(self.load, spec.source, **options, **more)
 
     def _answered(self, plan: PlannedModel, cell: Cell, key: str) -> Cell:
         ids = self.store.answer(key) if self.request.study.prompts.answer else None
@@ -293,7 +296,7 @@ class _Performance:
 
     def _tables(self) -> None:
         if not self.finished:
-            raise _nothing(self.folder, self.outcome.dropped)
+            raise _nothing_measured(self.folder, self.outcome.dropped)
         self.watch.begin("tables", len(self.finished))
         self._write_tables(self.finished, lambda: self.watch.advance(1))
         if self.request.forget:
@@ -304,7 +307,7 @@ class _Performance:
         self.tables = write_tables(self.folder, self.store, cells, tick)
         self.shown = list(cells)
 
-    def _note(self, status: Status) -> None:
+    def _write_manifest(self, status: Status) -> None:
         seconds = round(self.outcome.seconds, 3)
         self.folder.write_manifest(
             Manifest(
@@ -312,7 +315,7 @@ class _Performance:
                 key=self.request.key,
                 study=self.request.study,
                 study_sha256=sha256(self.request.text.encode()),
-                prompts=self.request.prompts.digest_of,
+                prompts=self.request.prompts.origin,
                 models=self.models,
                 engine=self.request.engine,
                 command=self.request.command,
@@ -337,11 +340,11 @@ def _refuse_if_strict(request: RunRequest, dropped: Sequence[Dropped]) -> None:
         )
 
 
-def _nothing(folder: RunFolder, dropped: Sequence[Dropped]) -> AttnscopeError:
-    first = dropped[0].reason if dropped else "there are none"
+def _nothing_measured(folder: RunFolder, dropped: Sequence[Dropped]) -> AttnscopeError:
+    first = dropped[0].reason if dropped else "it has no prompts"
     return AttnscopeError(
         f"no prompt could be measured: {first}",
         where=str(folder.path),
-        allowed="at least one for each model",
+        allowed="at least one prompt per model",
         todo="fix the prompts or the study file",
     )

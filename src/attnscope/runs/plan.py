@@ -1,4 +1,4 @@
-"""The plan of a run: which cells each model has, which of them are missing, and in which batches they are measured."""
+"""The plan of a run: each model's cells, which of them are missing, and the batches they are measured in."""
 
 from __future__ import annotations
 
@@ -17,52 +17,52 @@ from attnscope.runs.engines import Batch
 from attnscope.runs.manifest import Dropped, Manifest, ModelFacts, ModelFile
 from attnscope.runs.request import RunRequest, versions
 from attnscope.runs.store import Store
-from attnscope.runs.tables import Shape
+from attnscope.runs.tables import ModelAxes
 from attnscope.study.schema import ModelSpec, Study
 
-MEASURING = 3  # raised when the same cell would get other numbers
+MEASURING = 3  # raise it when the same cell would get different numbers
 
 
 @dataclass(frozen=True)
 class PlannedModel:
     """One model of the study, and its cells."""
 
-    part: ModelSpec
-    found: Description
+    spec: ModelSpec
+    description: Description
     maker: CellMaker
     cells: list[Cell]
     dropped: list[Dropped]
 
 
-def looked_up(request: RunRequest) -> list[tuple[ModelSpec, Description]]:
-    """The study's models; refused if one of them, or a layer or head of it, does not exist."""
+def look_up_models(request: RunRequest) -> list[tuple[ModelSpec, Description]]:
+    """The study's models; refused if one of them, or a layer or head the study names, does not exist."""
     return fitting_models(request.study, trust_remote_code=request.trust_remote_code, allow_pickle=request.allow_pickle)
 
 
-def planned(request: RunRequest, part: ModelSpec, found: Description) -> PlannedModel:
-    maker = CellMaker(request.study, request.prompts, part, found.tokenization, found.facts.context)
+def plan_model(request: RunRequest, spec: ModelSpec, description: Description) -> PlannedModel:
+    maker = CellMaker(request.study, request.prompts, spec, description.tokenization, description.facts.context)
     cells, dropped = maker.make()
-    return PlannedModel(part, found, maker, cells, dropped)
+    return PlannedModel(spec, description, maker, cells, dropped)
 
 
 def missing_batches(cells: Sequence[tuple[Cell, str]], store: Store, limit: Budget) -> list[Batch]:
-    """The batches of what is not stored yet; the same prompt twice is measured once."""
+    """The batches of cells that are not stored yet; identical cells are measured once."""
     unique = {key: (cell, key) for cell, key in reversed(cells)}
     missing = [unique[key] for key in dict.fromkeys(key for _, key in cells) if key not in store]
     numbers = batches([len(cell.tokens) for cell, _ in missing], limit)
     return [tuple(missing[number] for number in batch) for batch in numbers]
 
 
-def same_model(before: Manifest | None, part: ModelSpec, found: Description) -> ModelFacts | None:
-    """What the manifest says of this model, if it is still the same: the same files, libraries and device."""
-    facts = None if before is None else before.models.get(part.label)
-    if facts is None or facts.spec != part.model_dump(mode="json", exclude={"colour"}):
+def same_model(before: Manifest | None, spec: ModelSpec, description: Description) -> ModelFacts | None:
+    """What the manifest says about this model, if it has not changed: the same files, libraries and device."""
+    facts = None if before is None else before.models.get(spec.label)
+    if facts is None or facts.spec != spec.model_dump(mode="json", exclude={"colour"}):
         return None
-    if part.device_map is None and facts.device_type != found.device.type:
+    if spec.device_map is None and facts.device_type != description.device.type:
         return None
-    if facts.versions != versions() or facts.path != str(found.path.absolute()):
+    if facts.versions != versions() or facts.path != str(description.path.absolute()):
         return None
-    described = {str(path.absolute()) for path in found.files}
+    described = {str(path.absolute()) for path in description.files}
     if described != {file.path for file in facts.files if not file.weights}:
         return None
     return facts if all(_is_unchanged(file) for file in facts.files) else None
@@ -76,22 +76,22 @@ def _is_unchanged(file: ModelFile) -> bool:
     return (now.st_size, now.st_mtime_ns) == (file.bytes, file.modified)
 
 
-def model_facts(part: ModelSpec, found: Description, lens: Lens, study: Study) -> ModelFacts:
+def model_facts(spec: ModelSpec, description: Description, lens: Lens, study: Study) -> ModelFacts:
     loaded = lens.loaded
     hashes = loaded.fingerprint
     weights = [_file(path, hashes[path.name], weights=True) for path in loaded.files]
-    described = [_file(path, sha256(path), weights=False) for path in found.files]
+    described = [_file(path, sha256(path), weights=False) for path in description.files]
     return ModelFacts(
-        spec=part.model_dump(mode="json", exclude={"colour"}),
-        path=str(found.path.absolute()),
+        spec=spec.model_dump(mode="json", exclude={"colour"}),
+        path=str(description.path.absolute()),
         versions=versions(),
         architecture=loaded.architecture,
         dtype=loaded.dtype,
         device=loaded.device,
         adapter_made_for=loaded.adapter_base,
         files=[*weights, *described],
-        evidence=lens.evidence(study.measure.queries, study.measure.measured),
-        depth=found.facts.layers,
+        evidence=lens.evidence(study.measure.queries, study.measure.all_measures),
+        depth=description.facts.layers,
         heads_by_layer=dict(lens.heads_by_layer),
     )
 
@@ -103,48 +103,48 @@ def _file(path: Path, digest: str, *, weights: bool) -> ModelFile:
     )
 
 
-def shape_of(study: Study, found: Description, facts: ModelFacts) -> Shape:
-    chosen = chosen_layers(study.measure.layers, found.facts)
+def model_axes(study: Study, description: Description, facts: ModelFacts) -> ModelAxes:
+    chosen = chosen_layers(study.measure.layers, description.facts)
     heads = min(facts.heads_by_layer[layer] for layer in chosen)
     for head in () if study.measure.heads == "all" else study.measure.heads:
         if head >= heads:
             raise AttnscopeError(
-                f"{found.name} has no head {head}",
+                f"{description.name} has no head {head}",
                 where="measure.heads",
                 allowed=f"heads 0 to {heads - 1}",
-                todo="choose heads from these",
+                todo="choose from these heads",
             )
     picked = list(range(heads)) if study.measure.heads == "all" else list(dict.fromkeys(study.measure.heads))
-    return Shape(chosen, picked, list(study.measure.queries), study.rules, study.measure.measured)
+    return ModelAxes(chosen, picked, list(study.measure.queries), study.rules, study.measure.all_measures)
 
 
-def key_facts(study: Study, shape: Shape, facts: ModelFacts) -> dict[str, object]:
-    """What a cell's numbers depend on besides its tokens."""
+def key_facts(study: Study, axes: ModelAxes, facts: ModelFacts) -> dict[str, object]:
+    """What a cell's numbers depend on, apart from its tokens."""
     return {
         "measuring": MEASURING,
         "files": [[Path(file.path).name, file.sha256] for file in facts.files],
         "versions": facts.versions,
         "dtype": facts.dtype,
         "device": facts.device_type,
-        "layers": list(shape.layers),
-        "heads": list(shape.heads),
-        "queries": list(shape.queries),
-        "measures": sorted(shape.measures),
+        "layers": list(axes.layers),
+        "heads": list(axes.heads),
+        "queries": list(axes.queries),
+        "measures": sorted(axes.measures),
         "generate": generated_tokens(study),
     }
 
 
 def generated_tokens(study: Study) -> int | None:
-    """How many tokens of an answer the model is to write, if it is."""
+    """How many tokens of an answer the model generates; None if it does not."""
     return study.prompts.answer.generate if study.prompts.answer else None
 
 
-def memory_budget(lens: Lens, found: Description, shape: Shape) -> Budget:
-    config = found.config.get_text_config()
+def memory_budget(lens: Lens, description: Description, axes: ModelAxes) -> Budget:
+    config = description.config.get_text_config()
     hidden = int(getattr(config, "hidden_size", 1024))
     heads = max(lens.heads_by_layer.values())
     width = int(getattr(config, "head_dim", None) or hidden // heads)
     between = int(getattr(config, "intermediate_size", None) or 4 * hidden)
     size = 2 if lens.loaded.dtype in ("bfloat16", "float16") else 4
-    each = bytes_per_token(hidden, between, heads, width, len(shape.layers), len(shape.queries), size)
+    each = bytes_per_token(hidden, between, heads, width, len(axes.layers), len(axes.queries), size)
     return budget(lens.free_memory(), each, lens.loaded.device)

@@ -1,4 +1,4 @@
-"""A request: a study with its prompts, and how it is to be performed. Made before any model library is loaded."""
+"""A request: a study with its prompts, and how to perform it. Created before any model library is loaded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOCAL = "local"
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What is to be performed, and how."""
+    """What to perform, and how."""
 
     study: Study
     text: str
@@ -26,15 +26,15 @@ class RunRequest:
     forget: bool = False
     """Remove what was measured for other versions of the study."""
     command: str | None = None
-    """The command that gave it, for the report."""
+    """The command line it came from, for the report."""
     trust_remote_code: bool = False
     allow_pickle: bool = False
     engine: str = LOCAL
-    """Where batches are measured, by the name of a registered engine."""
+    """Where batches are measured: the name of a registered engine."""
 
     @property
     def key(self) -> str:
-        """Changes with anything that the tables depend on except the models."""
+        """Changes with anything the tables depend on, except the models."""
         content = {
             "study": self.study.model_dump(mode="json"),
             "prompts": [[prompt.name, dict(prompt.fields)] for prompt in self.prompts.prompts],
@@ -45,5 +45,5 @@ class RunRequest:
 
 
 def versions() -> dict[str, str]:
-    """Of what numbers depend on."""
+    """The versions of the packages that numbers depend on."""
     return {name: version(name) for name in ("attnscope", "torch", "transformers", "tokenizers")}

@@ -1,7 +1,7 @@
-"""Shards: the files that hold what was measured, one per batch. Here they are read; `store` writes them.
+"""Shards: the files with the measured arrays, one per batch. This module reads them; `store` writes them.
 
-A shard is a safetensors file named by the SHA-256 of its bytes. Its arrays are those of the batch's records, each under
-CELL/ARRAY; the metadata names the axes of every array and labels the places on them.
+A shard is a safetensors file named by the SHA-256 of its bytes. It contains the arrays of the batch's records, each
+under CELL/ARRAY; the metadata gives the axes of every array and the labels along them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def is_named_as_shard(path: Path) -> bool:
 
 
 def axes_of(name: str, dimensions: int) -> list[str]:
-    """The names of an array's axes; measures whose uniform value is kept by view have `view` in place of `layer`."""
+    """The names of an array's axes; arrays stored once per view have `view` in place of `layer`."""
     if name == REFUSED:
         return ["byte"]
     if name == ANSWER:
@@ -53,7 +53,7 @@ def axes_of(name: str, dimensions: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Labels:
-    """What the places on the axes of a shard's arrays are."""
+    """The labels along the axes of a shard's arrays."""
 
     layers: Sequence[int] = ()
     heads: Sequence[int] = ()
@@ -64,7 +64,7 @@ class Labels:
 
 
 class Shard:
-    """One file, open."""
+    """One open shard."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -79,7 +79,7 @@ class Shard:
                 f"this is not a shard of a run ({type(error).__name__})",
                 where=str(path),
                 allowed="a shard that 'attnscope run' wrote",
-                todo="give the same 'attnscope run' again; it measures what is missing",
+                todo="repeat the same 'attnscope run'; it measures what is missing",
             ) from error
 
     @cached_property
@@ -91,8 +91,8 @@ class Shard:
             cells.setdefault(cell, []).append(array)
         return cells
 
-    def part(self, cell: str, array: str) -> Any:
-        """An array of a cell, read only where it is indexed."""
+    def lazy_array(self, cell: str, array: str) -> Any:
+        """An array of a cell; only the part you index is read."""
         return self._file.get_slice(f"{cell}/{array}")
 
     def array(self, cell: str, array: str) -> NDArray[Any]:
@@ -100,56 +100,56 @@ class Shard:
 
 
 def intact_shards(folder: Path) -> Iterator[tuple[Path, bool]]:
-    """Every file named as a shard, and whether its bytes are those it is named by."""
+    """Every file named like a shard, and whether its bytes match its name."""
     for path in sorted((folder / SHARDS).glob(f"*{ENDING}")):
         if is_named_as_shard(path):
             yield path, is_intact(path, path.stem)
 
 
 class CellReader:
-    """Parts of cells, by key. Files stay open: a head of a thousand prompts is a thousand small reads.
+    """Reads arrays of cells, by key. Files stay open: one head of a thousand prompts takes a thousand small reads.
 
-    verify: compare a shard's checksum before its first number is read, and again if the file changes.
+    verify: check a shard's checksum before its first number is read, and again if the file changes.
     """
 
     def __init__(self, folder: Path, facts: Sequence[ShardFacts], verify: bool = True) -> None:
         self.folder, self.facts, self.verify = folder, facts, verify
         self._digests = {cell: shard.sha256 for shard in reversed(facts) for cell in shard.cells}
         self._open: dict[str, tuple[Shard, str, State]] = {}
-        """By checksum: the shard, its path, and the state of the file that was verified."""
+        """Per checksum: the shard, its path, and the state in which the file was verified."""
 
     def shard(self, cell: str) -> Shard:
-        """The shard that holds a cell; refused if it is missing or damaged."""
+        """The shard of a cell; refused if it is missing or damaged."""
         digest = self._digests.get(cell)
         if digest is None:
             raise damaged(self.folder / SHARDS, f"cell {cell[:12]} is in no shard of this run", "")
-        known = self._open.get(digest)
-        if known is not None and (not self.verify or is_in_state(known[1], known[2])):
-            return known[0]
+        opened = self._open.get(digest)
+        if opened is not None and (not self.verify or is_in_state(opened[1], opened[2])):
+            return opened[0]
         path = shard_path(self.folder, digest)
         if self.verify or not path.is_file():
             refuse_if_changed(path, digest, "a shard of the run")
-        shard = Shard(path) if known is None else known[0]
+        shard = Shard(path) if opened is None else opened[0]
         self._open[digest] = shard, str(path), state_of(path)
         return shard
 
     def shards(self, cells: Sequence[str]) -> list[Shard]:
-        """The shard of each cell; a file is looked at once, however many of the cells it holds."""
-        looked_at: dict[str, Shard] = {}
+        """The shard of each cell; each file is checked once, however many of the cells it contains."""
+        by_digest: dict[str, Shard] = {}
         for cell in cells:
             digest = self._digests.get(cell, "")
-            if digest not in looked_at:
-                looked_at[digest] = self.shard(cell)
-        return [looked_at[self._digests[cell]] for cell in cells]
+            if digest not in by_digest:
+                by_digest[digest] = self.shard(cell)
+        return [by_digest[self._digests[cell]] for cell in cells]
 
     def verify_all(self) -> None:
-        """Read every shard once, so that later questions need not wait for it."""
+        """Verify every shard now, so that later reads need not wait for it."""
         for facts in self.facts:
             refuse_if_changed(shard_path(self.folder, facts.sha256), facts.sha256, "a shard of the run")
 
-    def part(self, cell: str, array: str) -> Any:
-        """An array of a cell, read only where it is indexed."""
-        return self.shard(cell).part(cell, array)
+    def lazy_array(self, cell: str, array: str) -> Any:
+        """An array of a cell; only the part you index is read."""
+        return self.shard(cell).lazy_array(cell, array)
 
     def arrays(self, cell: str) -> dict[str, NDArray[Any]]:
         shard = self.shard(cell)

@@ -1,8 +1,8 @@
-"""A second look at some cells of a run: are its own prompts read exactly, and how far does rounding move their numbers?
+"""The spot check: are a run's own prompts measured exactly, and how far does rounding move their numbers?
 
-Some cells are compared with eager attention, then measured again by the same weights in a wider number format. Half
-the sum of the differences over keys is the share of attention that rounding moved: no class's mass is off by more
-in that prompt. Its mean over the sample is the floor under which an effect of a head is not told from rounding.
+Some cells are compared with eager attention, then measured again with the same weights in a wider number format. Half
+the sum of the absolute differences over keys is the share of attention that rounding moved: no class's mass is off by
+more in that prompt. Its mean over the sample is the floor below which a head's effect can't be told from rounding.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from attnscope.lens import Lens
 from attnscope.records import RECEIVED
 from attnscope.runs.cells import Cell
 from attnscope.runs.manifest import Noise, Sample
-from attnscope.runs.measuring import measured_records
+from attnscope.runs.measuring import measure_cells
 from attnscope.runs.store import Store
-from attnscope.runs.tables import Shape
+from attnscope.runs.tables import ModelAxes
 
 MOST_CELLS = 4
-SHARE = 0.1  # of the run's tokens, at most,
-TOKENS = 1024  # if these are more than so many
-COMPARED = 256  # tokens of a prompt at most, in the comparison with eager attention
+SHARE = 0.1  # at most this share of the run's tokens,
+TOKENS = 1024  # or this many tokens if that is more
+COMPARED = 256  # compare at most this many tokens of a prompt with eager attention
 
 
-def sampled(cells: Sequence[tuple[Cell, str]]) -> list[tuple[Cell, str]]:
-    """Some cells from all over the run, few enough to be cheap; at least one, if there is one."""
+def choose_sample(cells: Sequence[tuple[Cell, str]]) -> list[tuple[Cell, str]]:
+    """A few cells from all over the run, cheap to measure again; at least one, if there are any."""
     if not cells:
         return []
     room = max(TOKENS, SHARE * sum(len(cell.tokens) for cell, _ in cells))
@@ -38,8 +38,8 @@ def sampled(cells: Sequence[tuple[Cell, str]]) -> list[tuple[Cell, str]]:
     return [each for place, each in enumerate(chosen) if place == 0 or total[place] <= room]
 
 
-def look_again(lens: Lens, cells: Sequence[tuple[Cell, str]], store: Store, shape: Shape) -> Sample:
-    """What these measured cells show; a model that differs from eager attention on them is refused."""
+def check_sample(lens: Lens, cells: Sequence[tuple[Cell, str]], store: Store, axes: ModelAxes) -> Sample:
+    """Check these measured cells; a model that differs from eager attention on them is refused."""
     proofs = [lens.compared(cell.ids[:COMPARED]) for cell, _ in cells]
     return Sample(
         cells=[key for _, key in cells],
@@ -47,30 +47,30 @@ def look_again(lens: Lens, cells: Sequence[tuple[Cell, str]], store: Store, shap
         row_sum_error=max(proof.row_sum_error for proof in proofs),
         tokens=COMPARED,
         rows=sum(proof.rows for proof in proofs),
-        noise=_rounding(lens, cells, store, shape),
+        noise=_rounding(lens, cells, store, axes),
     )
 
 
-def _rounding(lens: Lens, cells: Sequence[tuple[Cell, str]], store: Store, shape: Shape) -> Noise:
-    """How far rounding moves attention, head by head."""
+def _rounding(lens: Lens, cells: Sequence[tuple[Cell, str]], store: Store, axes: ModelAxes) -> Noise:
+    """How far rounding moves the attention of each head."""
     dtype = lens.loaded.dtype
     try:
         with lens.wider() as reference:
-            moved = [_moved(lens, cell, key, store, shape) for cell, key in cells]
-    except (AttnscopeError, RuntimeError, TypeError, ValueError) as error:  # not every model computes in every format
+            moved = [_moved(lens, cell, key, store, axes) for cell, key in cells]
+    except (AttnscopeError, RuntimeError, TypeError, ValueError) as error:  # not all models compute in all formats
         return Noise(dtype=dtype, reason=str(error))
     mean, most = np.mean(moved, 0), np.max(moved, (0, 1, 2))  # (layers, heads, groups), (groups,)
     return Noise(
         dtype=dtype,
         reference=reference,
-        moved={name: mean[:, :, place].tolist() for place, name in enumerate(shape.queries)},
-        most={name: float(most[place]) for place, name in enumerate(shape.queries)},
+        moved={name: mean[:, :, place].tolist() for place, name in enumerate(axes.queries)},
+        most={name: float(most[place]) for place, name in enumerate(axes.queries)},
     )
 
 
-def _moved(lens: Lens, cell: Cell, key: str, store: Store, shape: Shape) -> NDArray[np.float64]:
-    """(layers, heads, groups): the share of attention that is elsewhere when more digits are kept."""
+def _moved(lens: Lens, cell: Cell, key: str, store: Store, axes: ModelAxes) -> NDArray[np.float64]:
+    """(layers, heads, groups): the share of attention that goes elsewhere at higher precision."""
     before = store.record(cell, key).received.values
-    again = measured_records(lens, [cell], shape, [RECEIVED])[0].received.values
+    again = measure_cells(lens, [cell], axes, [RECEIVED])[0].received.values
     apart: NDArray[np.float64] = np.abs(again.astype(np.float64) - before).sum(-1) / 2
     return apart

@@ -1,7 +1,7 @@
 """The store: the only copy of what was measured. One shard per batch, written whole or not at all.
 
-A number's last bits depend on the batch it was computed in, so a batch lands whole: a stopped run then goes on with the
-batches it would have had. A changed study measures only cells that are not stored yet.
+A number's last bits depend on the batch it was computed in, so a batch is stored whole: a stopped run then continues
+with the batches it would have had. A changed study only measures cells that are not stored yet.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from attnscope.runs.shards import (
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What was measured of a cell, and the token ids of the answer that the model wrote, if it was asked to."""
+class MeasuredCell:
+    """A cell's record, and the token ids of the answer if the model generated one."""
 
     record: Record
     answer: Sequence[int] | None = None
 
 
 @dataclass(frozen=True)
-class Refused:
-    """A cell that can't be measured, however often it is tried."""
+class RefusedCell:
+    """A cell that can't be measured, however often you try."""
 
     reason: str
 
@@ -57,7 +57,7 @@ class NoRoom:
     reason: str
 
 
-Result = Measured | Refused | NoRoom
+Result = MeasuredCell | RefusedCell | NoRoom
 Results = Mapping[str, Result]
 """By cell key."""
 
@@ -88,7 +88,7 @@ class Store:
         return cell in self._paths
 
     def write(self, results: Results) -> None:
-        """The cells of a batch, in one shard: all of them land, or none."""
+        """Write the cells of a batch into one shard: all of them, or none."""
         settled = {key: result for key, result in results.items() if not isinstance(result, NoRoom)}
         if not settled:
             return
@@ -107,24 +107,24 @@ class Store:
         self._add(path)
 
     def refusal(self, cell: str) -> str | None:
-        """Why a cell can't be measured, if it can't."""
+        """Why a cell can't be measured; None if it can."""
         reason = self._array(cell, REFUSED)
         return None if reason is None else bytes(reason).decode()
 
     def answer(self, cell: str) -> list[int] | None:
-        """The ids that the model wrote after the prompt, if it was asked to."""
+        """The token ids that the model generated after the prompt, if any."""
         ids = self._array(cell, ANSWER)
         return None if ids is None else [int(each) for each in ids]
 
     def record(self, cell: Cell, key: str) -> Record:
-        """What was measured of a cell."""
+        """The record of a measured cell."""
         path = self._paths.get(key)
         if path is None or REFUSED in self._shards[path].arrays_by_cell[key]:
             raise AttnscopeError(
                 "a measured cell is missing",
                 where=f"{self.folder / SHARDS}, cell {key[:12]}",
                 allowed="shards as they were written",
-                todo="give the same 'attnscope run' again; it measures what is missing",
+                todo="repeat the same 'attnscope run'; it measures what is missing",
             )
         shard = self._shards[path]
         names = [name for name in shard.arrays_by_cell[key] if name != ANSWER]
@@ -139,12 +139,12 @@ class Store:
         return self._shards[path].array(cell, name)
 
     def facts(self, cells: Sequence[str]) -> list[ShardFacts]:
-        """The shards that hold these cells, each with all of its cells."""
+        """The shards with these cells, each with all of its cells."""
         paths = {self._paths[cell] for cell in cells if cell in self._paths}
         return [ShardFacts(sha256=path.stem, cells=sorted(self._shards[path].arrays_by_cell)) for path in sorted(paths)]
 
     def forget(self, cells: set[str]) -> None:
-        """Remove the shards that hold none of these cells."""
+        """Remove the shards that contain none of these cells."""
         needed = {self._paths[cell] for cell in cells if cell in self._paths}
         for path in set(self._shards) - needed:
             path.unlink(missing_ok=True)
@@ -152,20 +152,20 @@ class Store:
         self._paths = {cell: path for cell, path in self._paths.items() if path in needed}
 
 
-def shard_bytes(results: Mapping[str, Measured | Refused]) -> bytes:
+def shard_bytes(results: Mapping[str, MeasuredCell | RefusedCell]) -> bytes:
     """The same results give the same bytes."""
     arrays: dict[str, NDArray[Any]] = {}
     axes: dict[str, list[str]] = {}
     labels = Labels()
     for key, result in results.items():
-        if isinstance(result, Refused):
-            held: dict[str, NDArray[Any]] = {REFUSED: np.frombuffer(result.reason.encode(), dtype=np.uint8)}
+        if isinstance(result, RefusedCell):
+            named: dict[str, NDArray[Any]] = {REFUSED: np.frombuffer(result.reason.encode(), dtype=np.uint8)}
         else:
-            held = dict(result.record.arrays)
+            named = dict(result.record.arrays)
             labels = Labels(result.record.layers, result.record.heads, result.record.queries)
             if result.answer is not None:
-                held[ANSWER] = np.asarray(result.answer, dtype=np.int64)
-        for name, array in held.items():
+                named[ANSWER] = np.asarray(result.answer, dtype=np.int64)
+        for name, array in named.items():
             arrays[f"{key}/{name}"] = np.ascontiguousarray(array)
             axes[name] = axes_of(name, array.ndim)
     content = {"format": 1, "axes": dict(sorted(axes.items())), "labels": labels.as_json()}

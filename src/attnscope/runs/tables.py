@@ -1,4 +1,4 @@
-"""The tables of a run, made from cells and their records; `columns` declares them. Rows are in the study's order."""
+"""Writes the tables of a run from cells and their records; `columns` declares them. Rows are in the study's order."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from attnscope.runs.parquet import batch_of, coded, parquet_writer
 from attnscope.runs.store import Store
 from attnscope.text.classes import OTHER, membership
 
-GROUP = 32  # cells to a row group at most,
-GROUP_NUMBERS = 2**24  # and about so many numbers
+GROUP = 32  # at most this many cells per row group,
+GROUP_NUMBERS = 2**24  # and about this many numbers
 
 
 @dataclass(frozen=True)
-class Shape:
-    """What the axes of a model's numbers are."""
+class ModelAxes:
+    """What is measured of one model: the labels along the axes of its numbers."""
 
     layers: Sequence[int]
     heads: Sequence[int]
@@ -34,24 +34,24 @@ class Shape:
     measures: Sequence[str] = (RECEIVED,)
 
 
-Finished = tuple[Cell, str, Shape]
-"""A measured cell, its key, and the shape of its numbers."""
+Finished = tuple[Cell, str, ModelAxes]
+"""A measured cell, its key, and the axes of its numbers."""
 
 
 def write_tables(
     folder: RunFolder, store: Store, cells: Iterable[Finished], tick: Callable[[], None] = lambda: None
 ) -> dict[str, TableFacts]:
-    """All tables, cell by cell in the order given, some cells to a row group. tick: called after each cell."""
+    """Write all tables, cell by cell in the order given, several cells per row group. tick: called after each cell."""
     partial = {name: folder.path / f".{name}.partial.parquet" for name in TABLES}
     writers = {name: parquet_writer(name, partial[name]) for name in TABLES}
     rows = dict.fromkeys(TABLES, 0)
     try:
         for group in row_groups(list(cells)):
             batches: dict[str, list[pa.RecordBatch]] = {name: [] for name in TABLES}
-            for cell, key, shape in group:
+            for cell, key, axes in group:
                 record = store.record(cell, key)
                 for name in TABLES:
-                    batches[name].append(_BUILDERS[name](cell, key, shape, record))
+                    batches[name].append(_BUILDERS[name](cell, key, axes, record))
                 tick()
             for name, parts in batches.items():
                 table = pa.Table.from_batches(parts).unify_dictionaries().combine_chunks()
@@ -72,12 +72,12 @@ def write_tables(
 
 
 def row_groups(cells: Sequence[Finished]) -> Iterator[list[Finished]]:
-    """What has to fit memory at once, when it is written and when it is read."""
+    """Cells that are written, and later read, together; they have to fit into memory."""
     group: list[Finished] = []
     numbers = 0
     for each in cells:
-        cell, _, shape = each
-        more = len(cell.tokens) * len(shape.layers) * len(shape.heads) * len(shape.queries)
+        cell, _, axes = each
+        more = len(cell.tokens) * len(axes.layers) * len(axes.heads) * len(axes.queries)
         if group and (len(group) == GROUP or numbers + more > GROUP_NUMBERS):
             yield group
             group, numbers = [], 0
@@ -91,7 +91,7 @@ def _where(cell: Cell) -> dict[str, Any]:
     return {"model": cell.model, "condition": cell.condition, "prompt": cell.prompt.number}
 
 
-def _prompts(cell: Cell, key: str, shape: Shape, record: Record) -> pa.RecordBatch:
+def _prompts(cell: Cell, key: str, axes: ModelAxes, record: Record) -> pa.RecordBatch:
     alignment = cell.alignment
     columns = {
         "name": cell.prompt.name,
@@ -106,7 +106,7 @@ def _prompts(cell: Cell, key: str, shape: Shape, record: Record) -> pa.RecordBat
     return batch_of("prompts", _where(cell) | columns, 1)
 
 
-def _tokens(cell: Cell, key: str, shape: Shape, record: Record) -> pa.RecordBatch:
+def _tokens(cell: Cell, key: str, axes: ModelAxes, record: Record) -> pa.RecordBatch:
     tokens = cell.tokens
     base = [None] * len(tokens) if cell.alignment is None else list(cell.alignment.base)
     columns = {
@@ -122,11 +122,11 @@ def _tokens(cell: Cell, key: str, shape: Shape, record: Record) -> pa.RecordBatc
     return batch_of("tokens", _where(cell) | columns, len(tokens))
 
 
-def _mass(cell: Cell, key: str, shape: Shape, record: Record) -> pa.RecordBatch:
+def _mass(cell: Cell, key: str, axes: ModelAxes, record: Record) -> pa.RecordBatch:
     """Rows by query group, layer, head, measure and class."""
-    shares = membership(shape.classes, cell.text.text, cell.tokens, cell.text.spans)  # (classes, keys)
+    shares = membership(axes.classes, cell.text.text, cell.tokens, cell.text.spans)  # (classes, keys)
     view = record.arrays[VIEW]
-    names = [name for name in shape.measures if record.arrays[name].ndim == 4]
+    names = [name for name in axes.measures if record.arrays[name].ndim == 4]
     masses, expectations = [], []
     for name in names:  # (layers, heads, groups, keys) -> (groups, layers, heads, classes)
         mass = (record.arrays[name].astype(np.float64) @ shares.T).transpose(2, 0, 1, 3)
@@ -140,25 +140,25 @@ def _mass(cell: Cell, key: str, shape: Shape, record: Record) -> pa.RecordBatch:
         "layer": np.asarray(record.layers, dtype=np.int16)[layer],
         "head": np.asarray(record.heads, dtype=np.int16)[head],
         "measure": coded(names, measure),
-        "token_class": coded([*shape.classes, OTHER], number),
+        "token_class": coded([*axes.classes, OTHER], number),
         "mass": stacked.ravel(),
         "expected": expected.ravel(),
     }
     return batch_of("mass", _where(cell) | columns, stacked.size)
 
 
-def _heads(cell: Cell, key: str, shape: Shape, record: Record) -> pa.RecordBatch:
-    """Rows by query group, layer, head and measure; no value where no query has one."""
+def _heads(cell: Cell, key: str, axes: ModelAxes, record: Record) -> pa.RecordBatch:
+    """Rows by query group, layer, head and measure; null where no query has a value."""
     view = record.arrays[VIEW]
-    names = [name for name in shape.measures if record.arrays[name].ndim == 3]
-    axes = (len(record.queries), len(record.layers), len(record.heads), len(names))
-    value, expected, defined = np.zeros(axes), np.zeros(axes), np.ones(axes)
+    names = [name for name in axes.measures if record.arrays[name].ndim == 3]
+    sizes = (len(record.queries), len(record.layers), len(record.heads), len(names))
+    value, expected, defined = np.zeros(sizes), np.zeros(sizes), np.ones(sizes)
     for place, name in enumerate(names):  # (layers, heads, groups) -> (groups, layers, heads)
         value[..., place] = record.arrays[name].transpose(2, 0, 1)
         expected[..., place] = record.arrays[f"{name}{UNIFORM}"][view].transpose(2, 0, 1)
         if f"{name}{DEFINED}" in record.arrays:
             defined[..., place] = record.arrays[f"{name}{DEFINED}"][view].transpose(2, 0, 1)
-    group, layer, head, measure = np.indices(axes).reshape(4, -1)
+    group, layer, head, measure = np.indices(sizes).reshape(4, -1)
     none = (defined == 0).ravel()
     columns = {
         "queries": coded(record.queries, group),

@@ -1,4 +1,4 @@
-"""Classes in a study file: one rule each, by the keys that class rules have."""
+"""Classes in a study file: one rule each, under the key of a class rule."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pydantic_core import CoreSchema, PydanticCustomError
 
 from attnscope.errors import AttnscopeError
 from attnscope.spec import Spec, refuse_unknown_keys
-from attnscope.study.words import Colour, Line
+from attnscope.study.field_types import Colour, Line
 from attnscope.text.classes import Rule, argument_problem, parse_rule, written_rule
 from attnscope.text.rules import ClassRule, rules_by_key
 
 
 class ClassSpec(Spec):
-    """A kind of token, by one rule: text such as `re:[0-9]`, or a mapping with the rule's key."""
+    """A class of tokens, defined by one rule: text such as `re:[0-9]`, or a mapping with the rule's key."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)  # the rule's key, which a plugin may bring
+    model_config = ConfigDict(extra="allow", frozen=True)  # the rule's key, which may come from a plugin
 
-    within: str | None = Field(None, description="Of characters or regex: only in this segment.")
-    label: Line | None = Field(None, description="What figures call it; by default its name.")
-    colour: Colour | None = Field(None, description="Of its segments and lines.")
+    within: str | None = Field(None, description="For characters or regex: only in this segment.")
+    label: Line | None = Field(None, description="Its name in figures; by default the class's name.")
+    colour: Colour | None = Field(None, description="Its colour in figures.")
 
     @model_validator(mode="before")
     @classmethod
@@ -44,13 +44,13 @@ class ClassSpec(Spec):
 
     @property
     def parsed(self) -> Rule:
-        """Its rule, taken apart."""
+        """Its rule, parsed."""
         ((key, argument),) = (self.model_extra or {}).items()
         return Rule(rules_by_key()[key], "" if argument is True else argument, self.within)
 
     @property
     def rule(self) -> str:
-        """As `attnscope measure --class` takes it."""
+        """Its rule as text, as in `attnscope measure --class`."""
         rule = self.parsed
         return written_rule(rule.kind, rule.argument, rule.within)
 
@@ -78,8 +78,8 @@ def _from_text(text: str) -> dict[str, Any]:
 
 def _refuse_wrong_argument(rule: ClassRule, argument: Any, within: Any) -> None:
     if not isinstance(argument, str) and not (argument is True and rule.argument_optional):
-        takes = "true or text" if rule.argument_optional else "text"
-        context = {"key": rule.study_key, "given": repr(argument)[:60], "near": takes}
+        allowed = "true or text" if rule.argument_optional else "text"
+        context = {"key": rule.study_key, "given": repr(argument)[:60], "near": allowed}
         raise PydanticCustomError("one_of", "{key} can't be {given}", context)
     problem = argument_problem(rule, "" if argument is True else argument, within)
     if problem is not None:

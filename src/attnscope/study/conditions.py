@@ -10,18 +10,18 @@ from pydantic_core import CoreSchema, PydanticCustomError
 from attnscope.edits.prompt import PROMPT_EDITS, AnyPromptEdit
 from attnscope.edits.prompt.insert import Insert
 from attnscope.spec import Spec, refuse_unknown_keys
-from attnscope.study.words import Colour, Line
+from attnscope.study.field_types import Colour, Line
 
 
 class ConditionSpec(Spec):
-    """Edits of the base prompt, made one after the other; without any, the base prompt itself.
+    """Edits of the base prompt, applied in order; without any, the base prompt itself.
 
-    The keys of a single edit can stand beside the name; several are listed under `edits`.
+    You can write the keys of a single edit next to the name; list several edits under `edits`.
     """
 
     name: Line = Field(description="Its name in tables and figures.")
-    label: Line | None = Field(None, description="What figures call it; by default its name.")
-    colour: Colour | None = Field(None, description="Of its line or bar, such as '#ff7f0e'.")
+    label: Line | None = Field(None, description="Its name in figures; by default the condition's name.")
+    colour: Colour | None = Field(None, description="The colour of its line or bar, such as '#ff7f0e'.")
     edits: list[AnyPromptEdit] = Field(default_factory=list, description="The edits, in order, each with its own keys.")
 
     @model_validator(mode="before")
@@ -42,19 +42,19 @@ class ConditionSpec(Spec):
 
     @property
     def inserts(self) -> bool:
-        """Whether it inserts text and does nothing else, so that its tokens can be aligned to the base prompt's."""
+        """Whether it only inserts text, so that its tokens can be aligned to the base prompt's."""
         return bool(self.edits) and all(isinstance(edit, Insert) for edit in self.edits)
 
     @property
     def matched(self) -> list[str]:
-        """Conditions whose number of inserted tokens it matches."""
+        """The conditions whose number of inserted tokens it matches."""
         matches = (edit.match for edit in self.edits if isinstance(edit, Insert))
         return list(dict.fromkeys(match for match in matches if match is not None))
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         listed = handler.resolve_ref_schema(handler(schema))
-        shared = {name: part for name, part in listed["properties"].items() if name != "edits"}
+        shared = {name: field for name, field in listed["properties"].items() if name != "edits"}
         flat = []
         for edit in PROMPT_EDITS.members.values():
             described = handler.resolve_ref_schema(handler(edit.__pydantic_core_schema__))
@@ -70,7 +70,7 @@ class ConditionSpec(Spec):
 
 
 def _flat_edit(edit: dict[str, Any]) -> list[dict[str, Any]]:
-    """The one edit whose keys stand beside a condition's name."""
+    """The one edit whose keys are next to a condition's name."""
     members = PROMPT_EDITS.members
     named = [key for key in edit if key in members]
     known = {key for name in named or members for key in members[name].model_fields}
@@ -82,12 +82,12 @@ def _flat_edit(edit: dict[str, Any]) -> list[dict[str, Any]]:
         )
     if named:
         return [edit]
-    if set(edit) <= {"separator"}:  # as older runs wrote the base prompt
+    if set(edit) <= {"separator"}:  # older runs wrote the base prompt like this
         return []
-    what = "there is no edit that {key} belongs to: add one, or leave {key} out"
+    what = "{key} belongs to no edit: add an edit, or remove {key}"
     raise PydanticCustomError("one_of", what, {"key": next(iter(edit)), "near": f"one of {', '.join(members)}"})
 
 
 def _refuse_both(edit: dict[str, Any]) -> Any:
-    what = "'{key}' stands beside edits: put it into one of them"
+    what = "'{key}' is next to edits: move it into one of them"
     raise PydanticCustomError("one_of", what, {"key": next(iter(edit)), "near": "edits, or the keys of one edit"})

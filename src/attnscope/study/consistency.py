@@ -1,4 +1,4 @@
-"""What can be wrong with a study whose every key is right by itself: names that nothing bears, or two things bear."""
+"""Problems of a study whose keys are each valid on their own: names that don't exist, or that occur twice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RESERVED = (TEMPLATE, INSERTED, ANSWER)
 
 @dataclass(frozen=True)
 class Problem:
-    """at: the way to the key, as in `("models", 0, "label")`."""
+    """A problem and where it is. at: the path to the key, as in `("models", 0, "label")`."""
 
     at: tuple[str | int, ...]
     what: str
@@ -30,7 +30,7 @@ class Problem:
 
 
 def layouts_of(prompts: PromptsSpec) -> Layouts | None:
-    """The layouts a study gives; None for those of its bundled set, or of its fields one after the other."""
+    """The layouts given in a study; None if they come from its prompt set or are the default."""
     if prompts.chat is None and prompts.plain is None:
         return None
     lines = {"user": prompts.chat} if isinstance(prompts.chat, str) else prompts.chat or {}
@@ -41,49 +41,49 @@ def layouts_of(prompts: PromptsSpec) -> Layouts | None:
 
 
 def problems(study: Study) -> Iterator[Problem]:
-    """Everything wrong that can be told without the prompts, in the order of the file."""
-    yield from _doubles([("models", place, "label") for place in range(len(study.models))], study.models, "label")
-    yield from _doubles([("figures", place, "name") for place in range(len(study.figures))], study.figures, "name")
+    """All problems that can be found without reading the prompts, in the order of the file."""
+    yield from _duplicates([("models", place, "label") for place in range(len(study.models))], study.models, "label")
+    yield from _duplicates([("figures", place, "name") for place in range(len(study.figures))], study.figures, "name")
     yield from _of_prompts(study)
     yield from _of_conditions(study)
     yield from _of_classes(study)
     yield from _of_measure_names(study)
     layouts = layouts_of(study.prompts)
-    if layouts is not None and study.prompts.items is not None:  # else the prompts are to be read first
+    if layouts is not None and study.prompts.items is not None:  # otherwise the prompts have to be read first
         yield from segment_problems(study, layouts)
     for number, figure in enumerate(study.figures):
         yield from figure_problems(study, figure, number)
 
 
 def segment_problems(study: Study, layouts: Layouts) -> Iterator[Problem]:
-    """Segments that are named but not there; layouts: the prompts' own, which a set or a file may give."""
+    """Segments that are named but don't exist. layouts: of the prompts, which may come from a set or a file."""
     for layout in layouts.every:
         yield from _of_edits(study, layout)
         yield from _of_segments(study, layout)
 
 
-def _doubles(places: Sequence[tuple[str | int, ...]], parts: Sequence[Any], key: str) -> Iterator[Problem]:
+def _duplicates(places: Sequence[tuple[str | int, ...]], specs: Sequence[Any], key: str) -> Iterator[Problem]:
     """Names that are used twice."""
     seen: set[str] = set()
-    for at, part in zip(places, parts, strict=True):
-        name = getattr(part, key)
+    for at, spec in zip(places, specs, strict=True):
+        name = getattr(spec, key)
         if name in seen:
-            yield Problem(at, f"'{name}' is there twice", "each name once")
+            yield Problem(at, f"'{name}' occurs twice", "each name once")
         seen.add(name)
 
 
 def _labels(places: Sequence[tuple[str | int, ...]], labels: Sequence[str]) -> Iterator[Problem]:
     for number, (at, label) in enumerate(zip(places, labels, strict=True)):
         if label in labels[:number]:
-            yield Problem(at, f"two are labelled '{label}', so figures could not tell them apart", "each label once")
+            yield Problem(at, f"two are labelled '{label}', so figures could not distinguish them", "each label once")
 
 
 def _of_classes(study: Study) -> Iterator[Problem]:
     for name in study.classes:
         if name in (OTHER, *map_measures()):
-            yield Problem(("classes", name), f"'{name}' has a meaning of its own", "any other name")
+            yield Problem(("classes", name), f"'{name}' is a reserved name", "any other name")
     names = [*study.classes, OTHER]
-    labels = [*(part.label or name for name, part in study.classes.items()), OTHER]
+    labels = [*(spec.label or name for name, spec in study.classes.items()), OTHER]
     yield from _labels([("classes", name, "label") for name in names], labels)
 
 
@@ -94,7 +94,7 @@ def _of_measure_names(study: Study) -> Iterator[Problem]:
         if name not in MEASURES.members:
             yield Problem(at, f"unknown measure '{name}'", near(name, MEASURES.members))
         elif name in named[:number]:
-            yield Problem(at, f"'{name}' is there twice", "each measure once")
+            yield Problem(at, f"'{name}' is listed twice", "each measure once")
 
 
 def _of_prompts(study: Study) -> Iterator[Problem]:
@@ -115,21 +115,21 @@ def _of_prompts(study: Study) -> Iterator[Problem]:
 
 def _of_conditions(study: Study) -> Iterator[Problem]:
     places = [("conditions", place) for place in range(len(study.conditions))]
-    yield from _doubles([(*at, "name") for at in places], study.conditions, "name")
-    yield from _labels([(*at, "label") for at in places], [part.label or part.name for part in study.conditions])
-    for number, part in enumerate(study.conditions):
+    yield from _duplicates([(*at, "name") for at in places], study.conditions, "name")
+    yield from _labels([(*at, "label") for at in places], [spec.label or spec.name for spec in study.conditions])
+    for number, spec in enumerate(study.conditions):
         earlier = [each.name for each in study.conditions[:number] if each.inserts]
-        for place, edit in enumerate(part.edits):
+        for place, edit in enumerate(spec.edits):
             match = edit.match if isinstance(edit, Insert) else None
             if match is not None and match not in earlier:
-                what = f"there is no earlier condition '{match}' that inserts something"
+                what = f"there is no earlier condition '{match}' that inserts text"
                 yield Problem(("conditions", number, "edits", place, "match"), what, near(match, earlier or ["(none)"]))
 
 
 def _of_edits(study: Study, layout: Layout) -> Iterator[Problem]:
-    """What edits find wrong with a layout, such as a segment that it does not have."""
-    for number, part in enumerate(study.conditions):
-        for place, edit in enumerate(part.edits):
+    """Problems that edits have with a layout, such as a missing segment."""
+    for number, spec in enumerate(study.conditions):
+        for place, edit in enumerate(spec.edits):
             for problem in edit.problems(layout):
                 yield Problem(("conditions", number, "edits", place, problem.key), problem.what, problem.allowed)
 
@@ -138,8 +138,8 @@ def _of_segments(study: Study, layout: Layout) -> Iterator[Problem]:
     """Segments that classes and query groups name."""
     answer = [ANSWER] if study.prompts.answer else []
     every = [*layout.fields, TEMPLATE, INSERTED, *answer]
-    for name, part in study.classes.items():
-        rule = part.parsed
+    for name, spec in study.classes.items():
+        rule = spec.parsed
         named = [(rule.kind.study_key, segment) for segment in rule.kind.segments(rule.argument)]
         for key, segment in [*named, *([("within", rule.within)] if rule.within is not None else [])]:
             if segment not in every:
@@ -162,8 +162,8 @@ def _of_groups(queries: Sequence[str], segments: Sequence[str]) -> Iterator[Prob
 
 
 def figure_problems(study: Study, figure: FigureSpec, number: int = 0) -> Iterator[Problem]:
-    """Models, conditions and queries that a figure names and the study does not have; its kind checks the rest."""
-    known = {"models": [part.label for part in study.models], "conditions": [part.name for part in study.conditions]}
+    """Models, conditions and queries that a figure names but the study lacks; the figure's kind checks the rest."""
+    known = {"models": [spec.label for spec in study.models], "conditions": [spec.name for spec in study.conditions]}
     for key, words in known.items():
         yield from name_problems(getattr(figure, key) or (), words, ("figures", number, key))
     if figure.queries is not None and figure.queries not in study.measure.queries:
@@ -172,7 +172,7 @@ def figure_problems(study: Study, figure: FigureSpec, number: int = 0) -> Iterat
 
 
 def name_problems(names: Sequence[str], known: Sequence[str], at: tuple[str | int, ...]) -> Iterator[Problem]:
-    """Names in a list that nothing has, or that are listed twice. at: the key of the list."""
+    """Names in a list that are unknown or listed twice. at: the key of the list."""
     for place, name in enumerate(names):
         if name not in known:
             yield Problem((*at, place), f"there is no '{name}' in {at[-1]}", near(name, known))
@@ -181,15 +181,16 @@ def name_problems(names: Sequence[str], known: Sequence[str], at: tuple[str | in
 
 
 def unmeasured(study: Study, queries: str | None) -> dict[str, str]:
-    """Measures that the study can't show for a query group (by default its first), each with the reason."""
+    """Measures that are not available for a query group (by default the first), with the reason."""
     one_query = (queries or study.measure.queries[0]) == "last"
     reasons = {
         name: f"not measured: write measures: [{name}]"
         for name in head_measures()
-        if name not in study.measure.measured and not (one_query and name in PATTERNS)  # `received` gives those
+        if name not in study.measure.all_measures
+        and not (one_query and name in PATTERNS)  # those follow from `received`
     }
-    if not (any(part.is_base for part in study.conditions) and any(part.inserts for part in study.conditions)):
-        reasons |= dict.fromkeys(OF_INSERTIONS, "it needs the base prompt and a condition that inserts something")
+    if not (any(spec.is_base for spec in study.conditions) and any(spec.inserts for spec in study.conditions)):
+        reasons |= dict.fromkeys(OF_INSERTIONS, "it needs the base prompt and a condition that inserts text")
     elif not one_query:
         reasons |= dict.fromkeys((KEPT, MOVED), "it is defined for a single query: queries: last")
     return reasons

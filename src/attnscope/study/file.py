@@ -1,4 +1,4 @@
-"""Study files: YAML -> a validated Study. What is wrong is told with its line and key, before any model is loaded."""
+"""Study files: YAML -> a validated Study. Errors name the line and key, before any model is loaded."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ BUNDLED = Path(str(files("attnscope.study") / "bundled"))
 
 def bundled_studies() -> dict[str, Path]:
     """The studies that come with attnscope, by name."""
-    found = sorted(BUNDLED.rglob("*.yaml"))
-    return {path.relative_to(BUNDLED).with_suffix("").as_posix(): path for path in found}
+    paths = sorted(BUNDLED.rglob("*.yaml"))
+    return {path.relative_to(BUNDLED).with_suffix("").as_posix(): path for path in paths}
 
 
 def find_study(name: str) -> Path:
-    """A bundled study's name, or a file."""
-    known = bundled_studies()
-    if name in known:
-        return known[name]
+    """The file of a study, by bundled name or path."""
+    bundled = bundled_studies()
+    if name in bundled:
+        return bundled[name]
     path = Path(name)
     if path.is_file():
         return path
@@ -37,7 +37,7 @@ def find_study(name: str) -> Path:
     raise AttnscopeError(
         "there is no such study" if not looks_like_a_file else "there is no such study file",
         where=name,
-        allowed=near(name, known),
+        allowed=near(name, bundled),
         todo="name a bundled study or a .yaml file; 'attnscope new FILE' writes one to start from",
     )
 
@@ -55,7 +55,7 @@ def read_study(path: Path) -> Study:
 
 def parse_study(text: str, where: str) -> Study:
     root = _composed(text, where)
-    _refuse_doubles(root, where)
+    _refuse_duplicates(root, where)
     try:
         study = Study.model_validate(yaml.safe_load(text))
     except ValidationError as error:
@@ -66,12 +66,12 @@ def parse_study(text: str, where: str) -> Study:
 
 
 def refuse_unknown_segments(study: Study, layouts: Layouts, path: Path) -> None:
-    """What can only be told once the prompts are read: segments that they have not."""
+    """Refuse segments that the prompts don't have; possible only once the prompts are read."""
     refuse(segment_problems(study, layouts), path)
 
 
 def refuse(problems: Iterable[Problem], path: Path) -> None:
-    """Refuse a study file for the first of these problems, with the line and key it is at; nothing if there is none."""
+    """Refuse a study file for the first of these problems, naming its line and key; does nothing if there are none."""
     for problem in problems:
         raise _located(problem, _composed(path.read_text(encoding="utf-8"), str(path)), str(path))
 
@@ -83,13 +83,13 @@ def _composed(text: str, where: str) -> yaml.Node:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
-        told = str(getattr(error, "problem", None) or error)
-        if "alphabetic or numeric character" in told:
-            told = "an unquoted * or & begins a reference, so write '*'"
+        message = str(getattr(error, "problem", None) or error)
+        if "alphabetic or numeric character" in message:
+            message = "an unquoted * or & begins a reference, so write '*'"
         raise AttnscopeError(
-            f"the study is not YAML: {told}",
+            f"the study is not valid YAML: {message}",
             where=f"{where}{line}",
-            allowed="a mapping of keys; texts with : # or * in quotes",
+            allowed="a mapping of keys; quote text that contains : # or *",
             todo="fix that line",
         ) from error
     if not isinstance(root, yaml.MappingNode):
@@ -102,13 +102,13 @@ def _composed(text: str, where: str) -> yaml.Node:
     return root
 
 
-def _refuse_doubles(node: yaml.Node, where: str, above: tuple[int, ...] = ()) -> None:
-    """YAML keeps the last of two keys alike and says nothing."""
+def _refuse_duplicates(node: yaml.Node, where: str, above: tuple[int, ...] = ()) -> None:
+    """YAML silently keeps the last of two equal keys."""
     if id(node) in above:
         raise AttnscopeError(
-            "the study holds itself",
+            "the study contains itself",
             where=f"{where}, line {node.start_mark.line + 1}",
-            allowed="YAML without circles",
+            allowed="YAML without cycles",
             todo="write it out",
         )
     above = (*above, id(node))
@@ -117,20 +117,20 @@ def _refuse_doubles(node: yaml.Node, where: str, above: tuple[int, ...] = ()) ->
         for key, value in node.value:
             if key.value in seen:
                 raise AttnscopeError(
-                    f"key '{key.value}' is there twice",
+                    f"key '{key.value}' occurs twice",
                     where=f"{where}, line {key.start_mark.line + 1}",
                     allowed="each key once",
                     todo="remove one of them",
                 )
             seen.add(key.value)
-            _refuse_doubles(value, where, above)
+            _refuse_duplicates(value, where, above)
     elif isinstance(node, yaml.SequenceNode):
         for value in node.value:
-            _refuse_doubles(value, where, above)
+            _refuse_duplicates(value, where, above)
 
 
 def problem_of(error: ValidationError) -> Problem:
-    """The one of pydantic's complaints that most likely says what was meant, in our own words."""
+    """The pydantic error that most likely fits what was meant, in our own words."""
     every = error.errors(include_url=False)
     top = every[0]["loc"][:2]
     first = max((each for each in every if each["loc"][:2] == top), key=_nearness)
@@ -143,29 +143,29 @@ def problem_of(error: ValidationError) -> Problem:
 
 
 def _nearness(error: Any) -> tuple[int, bool]:
-    """Of the errors that the members of a union give, the one about what was most likely meant."""
+    """Sorts the errors of a union's members by how likely each is about what was meant."""
     return len(error["loc"]), error["type"] in ("too_short", "too_long", "greater_than_equal", "less_than_equal")
 
 
 def _words(error: Any, context: dict[str, Any]) -> tuple[str, str]:
-    """What is wrong and what is allowed, in our own words where pydantic's are meant for programmers."""
-    kind, told, given = error["type"], error["msg"], str(error["input"])[:60]
-    allowed = context.get("near") or "what docs/study-file.md says of this key"
+    """What is wrong and what is allowed; in our own words where pydantic's are for programmers."""
+    kind, message, given = error["type"], error["msg"], str(error["input"])[:60]
+    allowed = context.get("near") or "see docs/study-file.md for this key"
     if kind in ("unknown_key", "one_of", "empty", "unquoted", "missing"):
-        return told, allowed
+        return message, allowed
     if kind == "literal_error":
-        return f"'{given}' is not one of the words that are taken here", str(context["expected"])
+        return f"'{given}' is not allowed here", str(context["expected"])
     if kind in ("too_long", "too_short"):
         limit = "at most" if kind == "too_long" else "at least"
         return (
-            f"there are {context['actual_length']} here",
+            f"the list has {context['actual_length']} items",
             f"{limit} {context.get('max_length', context.get('min_length'))}",
         )
     if kind in ("greater_than_equal", "less_than_equal"):
         return f"{given} is out of range", f"{context['ge']} or more" if "ge" in context else f"{context['le']} or less"
     if kind == "string_pattern_mismatch":
-        return f"'{given}' can't be written so", _PATTERNS.get(context["pattern"], f"text like {context['pattern']}")
-    return f"{told[0].lower()}{told[1:]}, not {given!r}", allowed
+        return f"'{given}' has the wrong form", _PATTERNS.get(context["pattern"], f"text like {context['pattern']}")
+    return f"{message[0].lower()}{message[1:]}, not {given!r}", allowed
 
 
 def _located(problem: Problem, root: yaml.Node, where: str) -> AttnscopeError:
@@ -180,17 +180,17 @@ def _located(problem: Problem, root: yaml.Node, where: str) -> AttnscopeError:
 
 
 def _line(node: yaml.Node, location: Sequence[str | int]) -> tuple[int, list[str | int]]:
-    """The line (from 1) of the deepest node on the way, and the way that could be gone."""
+    """The line (from 1) of the deepest node on the path, and the part of the path that exists."""
     line, path = node.start_mark.line + 1, []
     for step in location:
-        found = None
+        entry = None
         if isinstance(node, yaml.MappingNode):
-            found = next(((key, value) for key, value in node.value if key.value == str(step)), None)
+            entry = next(((key, value) for key, value in node.value if key.value == str(step)), None)
         elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
-            found = (node.value[step], node.value[step])
-        if found is None:
+            entry = (node.value[step], node.value[step])
+        if entry is None:
             continue  # a step of pydantic's own, such as the name of a union's member
-        key, node = found
+        key, node = entry
         line = key.start_mark.line + 1
         path.append(step)
     return line, path

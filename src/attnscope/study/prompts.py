@@ -1,4 +1,4 @@
-"""Prompts: from the study's own items, a file, or a bundled set -> named fields, in order."""
+"""Prompts: from the study's own items, a file or a prompt set -> named fields, in order."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from attnscope.study.schema import PromptsSpec, Study
 from attnscope.text.layout import Layout, Layouts
 from attnscope.text.sets import PROMPT_SETS
 
-GENERATED = 40  # prompts of a generated set when no count is given
+GENERATED = 40  # the default number of prompts of a set
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """One item. number: its place, from 0; name: what the user calls it."""
+    """One prompt. number: its index, from 0; name: what the user calls it."""
 
     number: int
     name: str
@@ -35,45 +35,47 @@ class PromptList:
 
     prompts: tuple[Prompt, ...]
     layouts: Layouts
-    digest_of: str
-    """What they were made from, in words."""
+    origin: str
+    """Where they come from, in words."""
 
 
 def read_prompts(study: Study, folder: Path) -> PromptList:
-    """folder: where the study file is; a prompts' file is looked for from there."""
-    part = study.prompts
-    layouts = layouts_of(part)
-    if part.set is not None:
-        chosen = PROMPT_SETS.find(part.set, f"prompts.set: {part.set}")
-        rows = chosen.make(part.count or GENERATED, study.seed if part.seed is None else part.seed, part.options)
+    """The prompts of a study. folder: of the study file; a file of prompts is relative to it."""
+    spec = study.prompts
+    layouts = layouts_of(spec)
+    if spec.set is not None:
+        chosen = PROMPT_SETS.find(spec.set, f"prompts.set: {spec.set}")
+        rows = chosen.make(spec.count or GENERATED, study.seed if spec.seed is None else spec.seed, spec.options)
         layouts = layouts or chosen.layouts
-        told = f"set {part.set}"
-    elif part.file is not None:
-        rows, told = _from_file(folder / part.file, part.file), f"file {part.file}"
+        origin = f"set {spec.set}"
+    elif spec.file is not None:
+        rows, origin = _from_file(folder / spec.file, spec.file), f"file {spec.file}"
     else:
-        rows, told = list(part.items or ()), "the study's own items"
-    rows = rows[: part.count]
+        rows, origin = list(spec.items or ()), "the study's own items"
+    rows = rows[: spec.count]
     columns = list(dict.fromkeys(key for row in rows for key in row))
     if layouts is None:
-        layouts = _default_layouts(part, columns)
-    made = tuple(_prompt(number, row, part, layouts) for number, row in enumerate(rows))
-    for name, count in Counter(prompt.name for prompt in made).items():
+        layouts = _default_layouts(spec, columns)
+    prompts = tuple(_prompt(number, row, spec, layouts) for number, row in enumerate(rows))
+    for name, count in Counter(prompt.name for prompt in prompts).items():
         if count > 1:
-            raise _wrong(f"{count} prompts are named '{name}'", f"prompts.id: {part.id}", "a name of its own for each")
-    return PromptList(made, layouts, f"{told}, {len(rows)}")
+            raise _wrong(
+                f"{count} prompts are named '{name}'", f"prompts.id: {spec.id}", "a different name for each prompt"
+            )
+    return PromptList(prompts, layouts, f"{origin}, {len(rows)}")
 
 
-def _default_layouts(part: PromptsSpec, columns: Sequence[str]) -> Layouts:
-    """All segments the study names, or all columns but the prompt's name and the answer, in order."""
-    skipped = {part.id, part.answer.field if part.answer else None}
-    fields = list(part.fields) or [column for column in columns if column not in skipped]
+def _default_layouts(spec: PromptsSpec, columns: Sequence[str]) -> Layouts:
+    """All segments the study names, or all columns except the prompt's name and the answer, in order."""
+    skipped = {spec.id, spec.answer.field if spec.answer else None}
+    fields = list(spec.fields) or [column for column in columns if column not in skipped]
     line = "\n\n".join(f"{{{field}}}" for field in fields)
     return Layouts(chat=Layout((("user", line),)), plain=Layout(((None, line),)))
 
 
-def _prompt(number: int, row: Mapping[str, Any], part: PromptsSpec, layouts: Layouts) -> Prompt:
-    columns = {field: field for field in row} | dict(part.fields)
-    wanted = [*layouts.fields, *([part.answer.field] if part.answer and part.answer.field else [])]
+def _prompt(number: int, row: Mapping[str, Any], spec: PromptsSpec, layouts: Layouts) -> Prompt:
+    columns = {field: field for field in row} | dict(spec.fields)
+    wanted = [*layouts.fields, *([spec.answer.field] if spec.answer and spec.answer.field else [])]
     fields = {}
     for field in wanted:
         column = columns.get(field, field)
@@ -86,35 +88,35 @@ def _prompt(number: int, row: Mapping[str, Any], part: PromptsSpec, layouts: Lay
         try:
             fields[field].encode()
         except UnicodeEncodeError as error:
-            what = f"'{column}' of prompt {number} holds half a character: {error.reason}"
-            raise _wrong(what, f"prompts, field {field}", "text that UTF-8 can write") from None
+            what = f"'{column}' of prompt {number} contains an incomplete character: {error.reason}"
+            raise _wrong(what, f"prompts, field {field}", "text that UTF-8 can encode") from None
         if field in RESERVED and field in layouts.fields:
             raise _wrong(f"'{field}' can't be a segment's name", "prompts", f"any name but {', '.join(RESERVED)}")
-    if part.id is not None and part.id not in row:
-        raise _wrong(f"prompt {number} has no '{part.id}'", "prompts.id", near(part.id, row))
-    return Prompt(number, str(row[part.id]) if part.id else str(number), fields)
+    if spec.id is not None and spec.id not in row:
+        raise _wrong(f"prompt {number} has no '{spec.id}'", "prompts.id", near(spec.id, row))
+    return Prompt(number, str(row[spec.id]) if spec.id else str(number), fields)
 
 
-def _from_file(path: Path, told: str) -> list[dict[str, Any]]:
+def _from_file(path: Path, name: str) -> list[dict[str, Any]]:
     readers: dict[str, Callable[[Path], list[dict[str, Any]]]]
     readers = {".jsonl": _jsonl, ".csv": _csv, ".parquet": lambda path: pl.read_parquet(path).to_dicts()}
     if path.suffix.lower() not in readers:
-        raise _wrong(f"can't read prompts from a '{path.suffix}' file", f"prompts.file: {told}", ", ".join(readers))
+        raise _wrong(f"can't read prompts from a '{path.suffix}' file", f"prompts.file: {name}", ", ".join(readers))
     if not path.is_file():
-        raise _wrong("there is no such file of prompts", f"prompts.file: {told}", "a path from the study file's folder")
+        raise _wrong("the file of prompts does not exist", f"prompts.file: {name}", "a path relative to the study file")
     try:
         rows = readers[path.suffix.lower()](path)
     except pl.exceptions.ComputeError as error:
         if "more fields" not in str(error):
             raise _wrong(
-                f"can't read the prompts: {error}", f"prompts.file: {told}", f"a {path.suffix} file"
+                f"can't read the prompts: {error}", f"prompts.file: {name}", f"a {path.suffix} file"
             ) from error
-        what = "a row has more fields than the first line has names"
-        raise _wrong(what, f"prompts.file: {told}", "texts with commas in double quotes") from None
+        what = "a row has more fields than the header"
+        raise _wrong(what, f"prompts.file: {name}", "text with commas in double quotes") from None
     except (pl.exceptions.PolarsError, UnicodeDecodeError, OSError) as error:
-        raise _wrong(f"can't read the prompts: {error}", f"prompts.file: {told}", f"a {path.suffix} file") from error
+        raise _wrong(f"can't read the prompts: {error}", f"prompts.file: {name}", f"a {path.suffix} file") from error
     if not rows:
-        raise _wrong("there are no prompts in the file", f"prompts.file: {told}", "at least one row")
+        raise _wrong("there are no prompts in the file", f"prompts.file: {name}", "at least one row")
     return rows
 
 
@@ -127,10 +129,10 @@ def _jsonl(path: Path) -> list[dict[str, Any]]:
             row = json.loads(line)
         except json.JSONDecodeError as error:
             raise _wrong(
-                f"line {number} is not JSON: {error.msg}", f"{path.name}, line {number}", "one object a line"
+                f"line {number} is not JSON: {error.msg}", f"{path.name}, line {number}", "one object per line"
             ) from None
         if not isinstance(row, dict):
-            raise _wrong(f"line {number} is not an object", f"{path.name}, line {number}", "one object a line")
+            raise _wrong(f"line {number} is not an object", f"{path.name}, line {number}", "one object per line")
         rows.append(row)
     return rows
 

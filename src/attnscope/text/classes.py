@@ -1,15 +1,15 @@
 """Classes: kinds of token, each defined by a rule.
 
 A rule is written `PREFIX:ARGUMENT`, as in `re:[0-9]+`, `segment:question`, `special:` or `special:[SEP]`; the package
-`rules` and installed plugins say which prefixes there are. Text without a prefix is a set of characters: `#*` is any
-`#` or `*`. `in:SEGMENT:` before characters or a pattern limits them to one segment.
+`rules` and installed plugins define the prefixes. Text without a prefix is a set of characters: `#*` is any `#` or `*`.
+`in:SEGMENT:` before characters or a pattern limits them to one segment.
 
-What counts as a prefix: a word of two or more letters, digits, `_` or `-`, beginning with a letter, right at the start
-and followed by a colon. So `:`, `:;,` and `a:` are characters, while `token:42`, `Segment:question` and `http:` have a
-prefix, and one that no rule has is refused. To use such text as characters, write `chars:` before it.
+A prefix is a word of two or more letters, digits, `_` or `-` that begins with a letter, right at the start and followed
+by a colon. So `:`, `:;,` and `a:` are characters, while `token:42`, `Segment:question` and `http:` have a prefix. An
+unknown prefix is refused. To use such text as characters, write `chars:` before it.
 
-A token that mixes kinds belongs to each by its share of characters; a character goes to the first class that claims
-it, and what none claims to `other`. So memberships add up to one for every token, and masses to the row's sum.
+A token that mixes classes belongs to each by its share of characters. A character goes to the first class that claims
+it, or to `other` if none does. So memberships add up to one for every token, and masses to the row's sum.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PREFIX = re.compile(r"[^\W\d_][\w-]+(?=:)")
 
 @dataclass(frozen=True)
 class Rule:
-    """A class's rule, taken apart. within: the only segment it holds for, if there is one."""
+    """A parsed class rule. within: the segment it is limited to, if any."""
 
     kind: ClassRule
     argument: str
@@ -60,7 +60,7 @@ class Rule:
 
 
 def parse_rule(rule: str) -> Rule:
-    """`re:[0-9]` taken apart; refused if no rule has the prefix, or the rule can't take the argument."""
+    """Parse a rule such as `re:[0-9]`; refused if the prefix is unknown or the argument is wrong."""
     within, inner = _split_within(rule)
     prefix = PREFIX.match(inner)
     if prefix is None:
@@ -83,7 +83,7 @@ def parse_rule(rule: str) -> Rule:
 
 
 def argument_problem(kind: ClassRule, argument: str, within: str | None) -> str | None:
-    """What is wrong with what a rule is given, or None."""
+    """What is wrong with a rule's argument, or None."""
     if within is not None and not kind.within:
         limited = [each.prefix for each in RULES.members.values() if each.within]
         return f"only {' and '.join(limited)} can be limited to a segment, not {kind.prefix}"
@@ -93,7 +93,7 @@ def argument_problem(kind: ClassRule, argument: str, within: str | None) -> str 
 
 
 def written_rule(kind: ClassRule, argument: str, within: str | None = None) -> str:
-    """The rule as `parse_rule` reads it; `chars:` only before characters that would be read as another rule."""
+    """The rule as `parse_rule` reads it; `chars:` only if the characters would be read as another rule."""
     bare = kind.name == CHARACTERS and PREFIX.match(argument) is None
     rule = argument if bare else f"{kind.prefix}{argument}"
     return rule if within is None else f"{WITHIN}{within}:{rule}"

@@ -1,9 +1,9 @@
-"""Layouts: how a prompt's fields become the text a model gets, with every segment's place in it known.
+"""Layouts: how a prompt's fields become the text a model gets, with the position of every segment in it.
 
-A layout is a line such as `{instruction} {question}`: each field is a segment, the rest is `template`. Laid out plain,
-the line is the text; as a chat, one line is written for each message and the model's own chat template puts them
-together. A template may trim or wrap what it is given, so the places of the segments are found with marks: the same
-messages are rendered once as they are and once with a private character at each border, and both must agree.
+A layout is a line such as `{instruction} {question}`: each field is a segment, the rest is `template`. In a plain
+layout, the line is the text; in a chat layout, there is one line per message and the model's chat template joins them.
+A template may trim or wrap its input, so segments are located with markers: the same messages are rendered once as they
+are and once with a private-use character at each border, and both must agree.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from attnscope.errors import AttnscopeError, near
 from attnscope.text.segments import TEMPLATE, Piece, Span, Text, whole
 
 _FIELD = re.compile(r"\{(\w+)\}|\{\{|\}\}")
-_PRIVATE = range(0xE000, 0xF8FF)  # characters that mean nothing to anyone
+_PRIVATE = range(0xE000, 0xF8FF)  # private-use characters, which have no meaning
 
 Message = tuple[str, str]
 """(role, content)."""
@@ -30,12 +30,12 @@ class Layout:
 
     @property
     def fields(self) -> list[str]:
-        """The fields it has, in order."""
-        found = (match[1] for _, line in self.lines for match in _FIELD.finditer(line) if match[1])
-        return list(dict.fromkeys(found))
+        """Its fields, in order."""
+        names = (match[1] for _, line in self.lines for match in _FIELD.finditer(line) if match[1])
+        return list(dict.fromkeys(names))
 
     def times(self, field: str) -> int:
-        """How often a field is in it."""
+        """How often a field occurs."""
         return sum(match[1] == field for _, line in self.lines for match in _FIELD.finditer(line))
 
     @property
@@ -44,7 +44,7 @@ class Layout:
 
     @property
     def key(self) -> str:
-        """The study file's word for it."""
+        """Its key in a study file."""
         return "chat" if self.chat else "plain"
 
     def pieces(self, fields: Mapping[str, str]) -> list[tuple[str | None, list[Piece]]]:
@@ -54,23 +54,23 @@ class Layout:
 
 @dataclass(frozen=True)
 class Layouts:
-    """How prompts are laid out: for models with a chat template, and for the others. At least one is given."""
+    """How prompts are laid out, for models with and without a chat template. At least one is given."""
 
     chat: Layout | None = None
     plain: Layout | None = None
 
     @property
     def every(self) -> list[Layout]:
-        """Those that are given."""
+        """The given layouts."""
         return [layout for layout in (self.chat, self.plain) if layout is not None]
 
     @property
     def fields(self) -> list[str]:
-        """The fields of all of them, in order."""
+        """The fields of all layouts, in order."""
         return list(dict.fromkeys(field for layout in self.every for field in layout.fields))
 
     def chosen(self, *, has_template: bool) -> Layout:
-        """The one for a model. Where only one is given it is used for every model."""
+        """The layout for a model. If only one is given, it is used for every model."""
         first, second = (self.chat, self.plain) if has_template else (self.plain, self.chat)
         layout = first or second
         if layout is None:
@@ -102,7 +102,7 @@ def _fill(line: str, fields: Mapping[str, str]) -> list[Piece]:
             pieces.append(Piece(match[1], fields[match[1]]))
         else:
             raise AttnscopeError(
-                f"the layout has a field '{match[1]}' that the prompt has not",
+                f"the layout has a field '{match[1]}' that the prompt lacks",
                 where=f"'{line}'",
                 allowed=near(match[1], fields),
                 todo="use the prompts' own fields, or write {{ and }} for braces",
@@ -126,8 +126,8 @@ def _through_template(lines: Sequence[tuple[str, Sequence[Piece]]], apply: Calla
     used = {*text, *(character for _, content in contents for character in content)}
     free = iter(chr(code) for code in _PRIVATE if chr(code) not in used)
     borders = [[next(free) for _ in range(len(pieces) + 1)] for _, pieces in lines]
-    marked = [(role, _marked(pieces, own)) for (role, pieces), own in zip(lines, borders, strict=True)]
-    places = _places(apply(marked), {mark for own in borders for mark in own}, text)
+    with_markers = [(role, _with_markers(pieces, own)) for (role, pieces), own in zip(lines, borders, strict=True)]
+    places = _positions(apply(with_markers), {marker for own in borders for marker in own}, text)
     trims = apply([(role, content.strip()) for role, content in contents]) == text
     spans = []
     for (_, pieces), own in zip(lines, borders, strict=True):
@@ -135,37 +135,37 @@ def _through_template(lines: Sequence[tuple[str, Sequence[Piece]]], apply: Calla
     return whole(text, [span for span in spans if span.segment != TEMPLATE])
 
 
-def _places(rendered: str, marks: set[str], text: str) -> dict[str, int]:
-    """Where in the text each mark of the marked rendering stands."""
+def _positions(rendered: str, markers: set[str], text: str) -> dict[str, int]:
+    """The position in the text of each marker in the rendering with markers."""
     places: dict[str, int] = {}
     plain: list[str] = []
     twice = False
     for character in rendered:
-        if character in marks:
+        if character in markers:
             twice = twice or character in places
             places[character] = len(plain)
         else:
             plain.append(character)
-    if "".join(plain) != text or len(places) < len(marks) or twice:
+    if "".join(plain) != text or len(places) < len(markers) or twice:
         raise _changed()
     return places
 
 
-def _marked(pieces: Sequence[Piece], marks: Sequence[str]) -> str:
-    """A mark at each border; those in the blanks at either end move inward, so that trimming trims what it would."""
+def _with_markers(pieces: Sequence[Piece], markers: Sequence[str]) -> str:
+    """The text with a marker at each border, but none in leading or trailing whitespace, so it can still be trimmed."""
     content = "".join(piece.text for piece in pieces)
     lead = len(content) - len(content.lstrip())
     trail = max(lead, len(content.rstrip()))
-    made, done, place = "", 0, 0
-    for mark, piece in zip(marks, [*pieces, Piece(TEMPLATE, "")], strict=True):
+    content_with_markers, done, place = "", 0, 0
+    for marker, piece in zip(markers, [*pieces, Piece(TEMPLATE, "")], strict=True):
         border = min(max(place, lead), trail)
-        made += content[done:border] + mark
+        content_with_markers += content[done:border] + marker
         done, place = border, place + len(piece.text)
-    return made + content[done:]
+    return content_with_markers + content[done:]
 
 
 def _spans(pieces: Sequence[Piece], low: int, text: str, *, trims: bool) -> list[Span]:
-    """Where the pieces of one message stand. low: where its first character that is no blank does."""
+    """The spans of one message's pieces. low: the position of its first character that is not whitespace."""
     content = "".join(piece.text for piece in pieces)
     lead = len(content) - len(content.lstrip())
     first, last = (lead, max(lead, len(content.rstrip()))) if trims else (0, len(content))
@@ -182,8 +182,8 @@ def _spans(pieces: Sequence[Piece], low: int, text: str, *, trims: bool) -> list
 
 def _changed() -> AttnscopeError:
     return AttnscopeError(
-        "the model's chat template changes the text it is given",
+        "the model's chat template changes the text of messages",
         where="prompts: chat",
-        allowed="templates that pass each message on once, as it is or trimmed",
+        allowed="templates that include each message once, unchanged or trimmed",
         todo="use a plain layout",
     )

@@ -1,6 +1,6 @@
 """Segments: the named parts of a prompt, as spans of its text.
 
-A prompt is put together from pieces, each of one segment; whatever the layout or the model's chat template adds
+A prompt is assembled from pieces, each of one segment; anything that the layout or the model's chat template adds
 between them is `template`. Every character of a text belongs to exactly one span.
 """
 
@@ -19,7 +19,7 @@ TEMPLATE, INSERTED, ANSWER = "template", "inserted", "answer"
 
 @dataclass(frozen=True)
 class Piece:
-    """Some text of one segment, before it is put in its place."""
+    """Some text of one segment, before the prompt is assembled."""
 
     segment: str
     text: str
@@ -36,7 +36,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Text:
-    """A whole prompt as the model gets it, and the spans it is made of, in order and without a gap."""
+    """A whole prompt as the model gets it, and its spans, in order and without gaps."""
 
     text: str
     spans: tuple[Span, ...]
@@ -52,7 +52,7 @@ class Text:
 
 
 def whole(text: str, known: Iterable[Span]) -> Text:
-    """Spans in order with what lies between them filled in as `template`; empty ones go."""
+    """The text with these spans, in order; gaps become `template`, empty spans are dropped."""
     spans: list[Span] = []
     done = 0
     for span in known:
@@ -67,21 +67,21 @@ def whole(text: str, known: Iterable[Span]) -> Text:
 
 
 def segments_of(tokens: Sequence[Token], spans: Sequence[Span]) -> list[str]:
-    """The segment that most of each token's characters lie in, the first if two tie; special tokens are `template`."""
+    """The segment with most of each token's characters, the first of a tie; special tokens are `template`."""
     if not spans:
         return [TEMPLATE] * len(tokens)
     names = list(dict.fromkeys([TEMPLATE, *(span.segment for span in spans)]))
     owner = owners(spans, names)
     first, last = (np.array([getattr(token, end) for token in tokens], dtype=np.int64) for end in ("start", "end"))
-    before = np.zeros((len(owner) + 1, len(names)), dtype=np.int64)  # characters of each segment before a place
+    before = np.zeros((len(owner) + 1, len(names)), dtype=np.int64)  # characters of each segment before each position
     np.cumsum(owner[:, None] == np.arange(len(names)), axis=0, out=before[1:])
     counts = before[last] - before[first]
     most = counts == counts.max(1, keepdims=True)
-    found = most.argmax(1)
+    chosen = most.argmax(1)
     for place in np.flatnonzero(most.sum(1) > 1):
-        found[place] = next((each for each in owner[first[place] : last[place]] if most[place, each]), 0)
-    found[[token.special for token in tokens]] = 0
-    return [names[number] for number in found]
+        chosen[place] = next((each for each in owner[first[place] : last[place]] if most[place, each]), 0)
+    chosen[[token.special for token in tokens]] = 0
+    return [names[number] for number in chosen]
 
 
 def characters_of(segment: str, length: int, spans: Sequence[Span]) -> NDArray[np.bool_]:

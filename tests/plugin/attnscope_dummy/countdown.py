@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from attnscope.edits.sources import Ground, Source
+from attnscope.edits.sources import Source, SourceContext
 
 
 class Countdown(Source):
@@ -17,5 +17,5 @@ class Countdown(Source):
 
     countdown: int = Field(ge=1, description="Where to start.")
 
-    def draft(self, units: int, chance: Random, ground: Ground) -> str:
+    def draft(self, units: int, rng: Random, context: SourceContext) -> str:
         return " ".join(str(self.countdown - unit % (self.countdown + 1)) for unit in range(units))

@@ -1,4 +1,4 @@
-"""Attention edits: changes made to attention while a model runs; one per module of this package or of a plugin.
+"""Attention edits: changes to attention while a model runs. One per module of this package or of a plugin.
 
 They are data, with no tensors in them: `attnscope.attention` applies them. A plugin offers its own under the entry
 points `attnscope.attention_edits`:

@@ -11,7 +11,7 @@ from attnscope.edits.attention.edit import AttentionEdit, Number, Numbers, each_
 
 
 class Ablate(AttentionEdit):
-    """Replaces the output of heads, which is what they add to the model's state."""
+    """Replaces the output of heads: what they add to the residual stream."""
 
     key: ClassVar[str] = "ablate"
     changes: ClassVar[Literal["weights", "outputs"]] = "outputs"
@@ -19,10 +19,10 @@ class Ablate(AttentionEdit):
     ablate: dict[Number, Numbers] = Field(min_length=1, description="Heads by layer, both from 0: {8: [0, 3]}.")
     how: Literal["zero", "mean", "values"] = Field(
         "zero",
-        description="By what: zeros, each head's mean output over the prompt's tokens, or the values given.",
+        description="The replacement: zeros, each head's mean output over the prompt's tokens, or the given values.",
     )
     values: dict[Number, dict[Number, tuple[float, ...]]] = Field(
-        default_factory=dict, description="With how: values, one vector of the head's size by layer and head."
+        default_factory=dict, description="With how: values, one vector of the head's size per layer and head."
     )
 
     @field_validator("ablate")
@@ -33,14 +33,14 @@ class Ablate(AttentionEdit):
     @model_validator(mode="after")
     def _whole(self) -> Ablate:
         if self.layers != "all":
-            raise PydanticCustomError("one_of", "ablate names its layers itself: leave layers out")
+            raise PydanticCustomError("one_of", "ablate already names the layers; remove layers")
         given = {(layer, head) for layer, heads in self.values.items() for head in heads}
         wanted = {(layer, head) for layer, heads in self.ablate.items() for head in heads}
         if self.how != "values" and given:
-            raise PydanticCustomError("one_of", "values go with how: values")
+            raise PydanticCustomError("one_of", "values need how: values")
         if self.how == "values" and given != wanted:
             missing = sorted(wanted ^ given)[0]
-            what = "values are needed for exactly the heads that are ablated; see layer {layer}, head {head}"
+            what = "give values for exactly the ablated heads; check layer {layer}, head {head}"
             raise PydanticCustomError("one_of", what, {"layer": missing[0], "head": missing[1]})
         return self
 

@@ -50,7 +50,7 @@ class AttentionEdit(Spec):
         return self.layers == "all" or layer in self.layers
 
     def placed(self, prompt: Tokenized) -> Self:
-        """The edit for one prompt: names of classes and query groups replaced by positions. By default itself."""
+        """The edit for one prompt, with names of classes and query groups replaced by positions. By default, itself."""
         return self
 
     def weights(self, weights: Any, layer: int, heads: Sequence[int], q: Any, k: Any) -> Any:
@@ -59,7 +59,7 @@ class AttentionEdit(Spec):
         weights (heads, rows, keys): attention after the softmax, 0 where a row does not see a key. heads: the numbers
         of the heads in it. q (rows,) and k (keys,): positions of queries and keys. All three are tensors; use their own
         methods, so that no model library has to be imported. Return a new tensor of the same shape whose rows sum to at
-        most one; leave the one given as it is.
+        most one; don't change the given one.
         """
         raise NotImplementedError
 

@@ -15,8 +15,8 @@ from attnscope.text.groups import rows_of
 from attnscope.text.rules import Tokenized
 from attnscope.text.segments import segments_of
 
-ROUNDING = 1e-5  # of a row's sum; what is missing beyond it is a sink's
-MOST = 0.5  # of a token's characters have to be in a class for the token to be hidden with it
+ROUNDING = 1e-5  # of a row's sum; anything missing beyond it goes to a sink
+MOST = 0.5  # a token belongs to a hidden class if more than this share of its characters does
 
 
 class Hide(AttentionEdit):
@@ -25,15 +25,17 @@ class Hide(AttentionEdit):
     key: ClassVar[str] = "hide"
 
     hide: Numbers | str = Field(
-        description="Keys: positions from 0, or a class rule such as segment:passages, which hides the tokens that "
-        "belong to the class with more than half of their characters."
+        description="The keys: positions from 0, or a class rule such as segment:passages, which hides tokens with "
+        "more than half of their characters in the class."
     )
-    queries: Numbers | str = Field("all", description="From whom: positions from 0, or a query group.")
+    queries: Numbers | str = Field(
+        "all", description="The queries they are hidden from: positions from 0, or a query group."
+    )
     heads: Chosen = Field("all", description="all, or numbers from 0.")
     how: Literal["renormalise", "zero"] = Field(
         "renormalise",
-        description="renormalise: the other keys share what the hidden ones had, in proportion, as with a mask. zero: "
-        "the rest stays as it is, so rows sum to less than one. A row with nothing left to see becomes all zeros.",
+        description="renormalise: the other keys share the hidden keys' attention in proportion, as with a mask. "
+        "zero: the rest stays unchanged, so rows sum to less than one. A row without visible keys becomes all zeros.",
     )
 
     @field_validator("hide", "queries", "heads")
@@ -93,7 +95,7 @@ class Hide(AttentionEdit):
 
 
 def _renormalised(left: Any, before: Any) -> Any:
-    """Rows as a mask would make them. What a model leaves to a sink takes part: rows then sum to less than one."""
+    """Rows as a mask would give them. A sink keeps its share, so rows may sum to less than one."""
     sink = 1 - before.sum(-1, keepdim=True)
     sink = sink.where(sink > ROUNDING, sink.new_zeros(()))
     return left / (left.sum(-1, keepdim=True) + sink).clamp(min=1e-38)
@@ -112,4 +114,4 @@ def _positions(numbers: Any) -> tuple[int, ...]:
 
 def _refuse_if_none(positions: Sequence[int], where: str, allowed: str) -> None:
     if not positions:
-        raise AttnscopeError("no token is meant by it", where=where, allowed=allowed, todo="name something else")
+        raise AttnscopeError("it matches no token", where=where, allowed=allowed, todo="choose another")

@@ -1,4 +1,4 @@
-"""Prompt edits: changes made to a prompt, which together make a condition; one per module of this package or a plugin.
+"""Prompt edits: changes to a prompt; together they make a condition. One per module of this package or of a plugin.
 
 A plugin offers its own under the entry points `attnscope.prompt_edits`:
 

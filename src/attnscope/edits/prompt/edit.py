@@ -13,10 +13,10 @@ from attnscope.text.layout import Layout
 from attnscope.text.segments import Piece
 
 Lines = Sequence[tuple[str | None, Sequence[Piece]]]
-"""A prompt before it is put together: the role of each message (None for plain text) and its pieces."""
+"""A prompt before it is assembled: the role of each message (None for plain text) and its pieces."""
 
 TAKEN = ("name", "label", "colour", "edits")
-"""Keys that a condition has whatever its edits are."""
+"""Keys that every condition has, whatever its edits."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class EditProblem:
 
 @dataclass(frozen=True)
 class EditContext:
-    """What an edit may draw on, for one prompt, one condition and one model."""
+    """What an edit can use: one prompt, one condition and one model."""
 
     where: str
     """The prompt and the condition, for errors."""
@@ -40,12 +40,12 @@ class EditContext:
     """The prompt's fields."""
     vocabulary: Sequence[str]
     """Words of the model's vocabulary."""
-    chance: Callable[[int], Random]
-    """(attempt) -> random numbers: the same for the same study, condition, prompt and attempt, whatever the model."""
+    rng: Callable[[int], Random]
+    """(attempt) -> random numbers; they depend on study, condition, prompt and attempt, but not on the model."""
     count: Callable[[Lines, str], int]
-    """(lines, segment) -> how many tokens of the whole prompt, laid out and tokenized, are of that segment."""
+    """(lines, segment) -> how many tokens of the whole prompt, laid out and tokenized, belong to the segment."""
     inserted: Mapping[str, int]
-    """By condition: the tokens that earlier conditions inserted into this prompt."""
+    """How many tokens each earlier condition inserted into this prompt."""
     limit: int | None = None
     """The model's context length in tokens."""
 
@@ -68,11 +68,11 @@ class PromptEdit(Spec):
             raise ValueError(f"prompt edit {cls.__name__}: '{clash[0]}' is a key of every condition")
 
     def problems(self, layout: Layout) -> Iterator[EditProblem]:
-        """What is wrong with it for prompts of this layout; nothing by default."""
+        """Problems with prompts of this layout; none by default."""
         yield from ()
 
     def apply(self, lines: Lines, context: EditContext) -> Lines:
-        """The prompt with the change made. New text goes into pieces of the segment `inserted`, or of its own."""
+        """The edited prompt. New text goes into pieces of the segment `inserted`, or of a new segment."""
         raise NotImplementedError
 
 
@@ -81,5 +81,5 @@ def segment_problem(key: str, segment: str, layout: Layout, *, once: bool = Fals
     if segment not in layout.fields:
         yield EditProblem(key, f"the {layout.key} layout has no segment '{segment}'", near(segment, layout.fields))
     elif once and layout.times(segment) > 1:
-        what = f"segment '{segment}' is in the {layout.key} layout {layout.times(segment)} times"
-        yield EditProblem(key, what, "a segment that is there once")
+        what = f"segment '{segment}' occurs {layout.times(segment)} times in the {layout.key} layout"
+        yield EditProblem(key, what, "a segment that occurs once")

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from attnscope.edits.prompt.edit import EditContext, EditProblem, Lines, PromptEdit, segment_problem
-from attnscope.edits.sources import AnySource, Ground
+from attnscope.edits.sources import AnySource, SourceContext
 from attnscope.edits.sources.fitting import exactly
 from attnscope.errors import AttnscopeError
 from attnscope.text.layout import Layout
@@ -17,25 +17,27 @@ from attnscope.text.segments import INSERTED, Piece
 
 
 class Insert(PromptEdit):
-    """Inserts text before or after a segment, of an exact number of tokens if asked for."""
+    """Inserts text before or after a segment, with an exact number of tokens if you give one."""
 
     key: ClassVar[str] = "insert"
 
     insert: AnySource = Field(description="The text to insert: one source.")
     before: str | None = Field(None, description="Insert right before this segment.")
     after: str | None = Field(None, description="Insert right after this segment.")
-    separator: str = Field("\n", description="Between the insertion and the segment; counted as inserted.")
-    times: int | None = Field(None, ge=1, description="Of a repeated string: how often, whatever tokens that makes.")
-    tokens: int | None = Field(None, ge=1, description="Exactly so many tokens, as the model's tokenizer counts.")
-    match: str | None = Field(None, description="As many tokens as this earlier condition inserts, prompt by prompt.")
+    separator: str = Field("\n", description="Text between the insertion and the segment; counts as inserted.")
+    times: int | None = Field(None, ge=1, description="How often to repeat a string, whatever the tokens.")
+    tokens: int | None = Field(
+        None, ge=1, description="Insert exactly this many tokens, counted by the model's tokenizer."
+    )
+    match: str | None = Field(None, description="Insert as many tokens as this earlier condition, prompt by prompt.")
 
     @model_validator(mode="after")
     def _whole(self) -> Insert:
         lengths = [name for name in ("times", "tokens", "match") if getattr(self, name) is not None]
         if (self.before is None) == (self.after is None):
-            raise PydanticCustomError("one_of", "an insertion goes before one segment or after one")
+            raise PydanticCustomError("one_of", "give either before or after, with one segment")
         if len(lengths) > 1:
-            raise PydanticCustomError("one_of", "a length is one of times, tokens and match")
+            raise PydanticCustomError("one_of", "give one of times, tokens and match")
         if self.times is not None and self.insert.key != "repeat":
             raise PydanticCustomError("one_of", "times is for a repeated string; use tokens or match")
         if not lengths and not self.insert.has_length:
@@ -66,10 +68,10 @@ class Insert(PromptEdit):
         return edited
 
     def _text(self, lines: Lines, context: EditContext) -> str:
-        ground = Ground(context.fields, context.vocabulary)
+        source_context = SourceContext(context.fields, context.vocabulary)
 
         def draft(units: int, attempt: int) -> str:
-            return self.insert.draft(units, context.chance(attempt), ground)
+            return self.insert.draft(units, context.rng(attempt), source_context)
 
         if self.times is not None:
             return draft(self.times, 0)
@@ -79,7 +81,7 @@ class Insert(PromptEdit):
             return exactly(
                 wanted, draft, lambda text: context.count(self._placed(lines, text), INSERTED) - already, context.where
             )
-        natural = self.insert.natural(ground)
+        natural = self.insert.natural(source_context)
         if not natural:
             raise AttnscopeError(
                 "there is nothing to insert",
@@ -90,7 +92,7 @@ class Insert(PromptEdit):
         return draft(natural, 0)
 
     def _already(self, lines: Lines, context: EditContext) -> int:
-        """The tokens that the edits before this one inserted."""
+        """How many tokens earlier edits inserted."""
         edited = any(piece.segment == INSERTED for _, pieces in lines for piece in pieces)
         return context.count(lines, INSERTED) if edited else 0
 
@@ -98,14 +100,14 @@ class Insert(PromptEdit):
         wanted = self.tokens if self.match is None else context.inserted.get(self.match)
         if self.match is not None and wanted is None:
             raise AttnscopeError(
-                f"condition '{self.match}' was not made for this prompt",
+                f"condition '{self.match}' could not be built for this prompt",
                 where=context.where,
-                allowed="prompts that both conditions can be made for",
-                todo="see why it was dropped",
+                allowed="prompts for which both conditions can be built",
+                todo="see why that prompt was dropped",
             )
         if wanted is not None and context.limit is not None and wanted > context.limit:
             raise AttnscopeError(
-                f"{wanted} tokens are to be inserted, more than {context.model} was made for",
+                f"{wanted} tokens are to be inserted, more than the context of {context.model}",
                 where=context.where,
                 allowed=f"at most {context.limit} tokens in all",
                 todo="insert fewer",

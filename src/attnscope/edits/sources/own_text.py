@@ -1,4 +1,4 @@
-"""A text of the user's: `insert: {text: "..."}`."""
+"""Your own text: `insert: {text: "..."}`."""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from attnscope.edits.sources.source import Ground, Source
+from attnscope.edits.sources.source import Source, SourceContext
 
 
 class OwnText(Source):
-    """A given text; a unit is a word with the spaces before it. If more is needed, it starts again."""
+    """Your own text; a unit is a word with the spaces before it. If more is needed, the text is repeated."""
 
     key: ClassVar[str] = "text"
 
     text: str = Field(min_length=1, description="The text to insert.")
 
-    def draft(self, units: int, chance: Random, ground: Ground) -> str:
+    def draft(self, units: int, rng: Random, context: SourceContext) -> str:
         return "".join(islice(cycle(words(self.text)), units))
 
-    def natural(self, ground: Ground) -> int | None:
+    def natural(self, context: SourceContext) -> int | None:
         return len(words(self.text))
 
 
 def words(text: str) -> list[str]:
     """Words with the spaces before them (the last one with those after it too): joined, they are the text."""
-    found = re.findall(r"\s*\S+(?:\s+\Z)?", text)
-    return found or [text]
+    return re.findall(r"\s*\S+(?:\s+\Z)?", text) or [text]

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from attnscope.edits.sources.source import Ground, Source
+from attnscope.edits.sources.source import Source, SourceContext
 from attnscope.errors import AttnscopeError
 
 
@@ -18,12 +18,12 @@ class RandomTokens(Source):
 
     random_tokens: Literal[True] = Field(description="Draw tokens from the model's vocabulary.")
 
-    def draft(self, units: int, chance: Random, ground: Ground) -> str:
-        if not ground.vocabulary:
+    def draft(self, units: int, rng: Random, context: SourceContext) -> str:
+        if not context.vocabulary:
             raise AttnscopeError(
                 "the model's vocabulary has no plain words to draw from",
                 where="insert: random_tokens",
                 allowed="tokenizers with words of letters",
                 todo="insert something else",
             )
-        return "".join(chance.choice(ground.vocabulary) for _ in range(units)).removeprefix(" ")
+        return "".join(rng.choice(context.vocabulary) for _ in range(units)).removeprefix(" ")

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from attnscope.edits.sources.source import Ground, Source
+from attnscope.edits.sources.source import Source, SourceContext
 
 
 class Repeat(Source):
@@ -17,5 +17,5 @@ class Repeat(Source):
 
     repeat: str = Field(min_length=1, description="The string to repeat.")
 
-    def draft(self, units: int, chance: Random, ground: Ground) -> str:
+    def draft(self, units: int, rng: Random, context: SourceContext) -> str:
         return self.repeat * units

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from attnscope.edits.sources.source import Ground, Source
+from attnscope.edits.sources.source import Source, SourceContext
 
 _PATTERN = ("the", "quality", "thing", "deed", "the", "thing", "where", "the", "quality", "thing")
 _WORDS = {
@@ -25,20 +25,20 @@ _WORDS = {
 
 
 class Sentence(Source):
-    """Plain English sentences from a small grammar; a unit is a word. A cut sentence ends where it is cut."""
+    """Plain English sentences from a small grammar; a unit is a word. A cut sentence still ends with a full stop."""
 
     key: ClassVar[str] = "sentence"
 
     sentence: Literal["random"] = Field(description="Sentences made at random from a small grammar.")
 
-    def draft(self, units: int, chance: Random, ground: Ground) -> str:
-        said = list(islice(_stream(chance), units))
-        return " ".join(said).rstrip(".") + "." if said else ""
+    def draft(self, units: int, rng: Random, context: SourceContext) -> str:
+        words = list(islice(_stream(rng), units))
+        return " ".join(words).rstrip(".") + "." if words else ""
 
 
-def _stream(chance: Random) -> Iterator[str]:
+def _stream(rng: Random) -> Iterator[str]:
     while True:
-        said = [chance.choice(_WORDS[kind]) for kind in _PATTERN]
-        said[0] = said[0].capitalize()
-        said[-1] += "."
-        yield from said
+        words = [rng.choice(_WORDS[kind]) for kind in _PATTERN]
+        words[0] = words[0].capitalize()
+        words[-1] += "."
+        yield from words

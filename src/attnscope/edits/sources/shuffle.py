@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from attnscope.edits.sources.own_text import words
-from attnscope.edits.sources.source import Ground, Source
+from attnscope.edits.sources.source import Source, SourceContext
 
 
 class Shuffle(Source):
@@ -18,22 +18,22 @@ class Shuffle(Source):
     key: ClassVar[str] = "shuffle"
 
     shuffle: str = Field(description="The segment to copy.")
-    by: Literal["words", "characters"] = Field("words", description="What is put in random order.")
+    by: Literal["words", "characters"] = Field("words", description="What is shuffled: words or characters.")
 
     @property
     def segment(self) -> str | None:
         return self.shuffle
 
-    def draft(self, units: int, chance: Random, ground: Ground) -> str:
-        parts = self._parts(ground)
-        chance.shuffle(parts)
+    def draft(self, units: int, rng: Random, context: SourceContext) -> str:
+        parts = self._parts(context)
+        rng.shuffle(parts)
         return "".join(islice(cycle(parts), units)).removeprefix(" " if self.by == "words" else "")
 
-    def natural(self, ground: Ground) -> int | None:
-        return len(self._parts(ground))
+    def natural(self, context: SourceContext) -> int | None:
+        return len(self._parts(context))
 
-    def _parts(self, ground: Ground) -> list[str]:
-        text = ground.fields.get(self.shuffle, "")
+    def _parts(self, context: SourceContext) -> list[str]:
+        text = context.fields.get(self.shuffle, "")
         if self.by == "characters":
             return list(text)
         return [f" {word.strip()}" for word in words(text)] if text else []

@@ -11,8 +11,8 @@ from attnscope.spec import Spec
 
 
 @dataclass(frozen=True)
-class Ground:
-    """What a source may draw on: the prompt it is inserted into, and the words of the model's vocabulary."""
+class SourceContext:
+    """What a source can use: the fields of the prompt, and the words of the model's vocabulary."""
 
     fields: Mapping[str, str]
     vocabulary: Sequence[str]
@@ -21,7 +21,7 @@ class Ground:
 class Source(Spec):
     """Drafts texts of any size.
 
-    The same random numbers give the same text, and a longer text goes on where a shorter one ends. The class's
+    The same random numbers give the same text, and a longer text continues the shorter one. The class's
     docstring is its meaning in the docs; its fields are its keys in a study file, one of them `key`.
     """
 
@@ -35,18 +35,18 @@ class Source(Spec):
 
     @property
     def segment(self) -> str | None:
-        """The prompt's segment that it copies, if it does."""
+        """The segment of the prompt that it copies, if any."""
         return None
 
-    def draft(self, units: int, chance: Random, ground: Ground) -> str:
-        """A text of so many units (repeats, words, tokens: the source's own)."""
+    def draft(self, units: int, rng: Random, context: SourceContext) -> str:
+        """A text of this many units (repeats, words or tokens, depending on the source)."""
         raise NotImplementedError
 
-    def natural(self, ground: Ground) -> int | None:
-        """How many units it has when no length is asked for; None if a length is needed."""
+    def natural(self, context: SourceContext) -> int | None:
+        """How many units it has by default; None if a length must be given."""
         return None
 
     @property
     def has_length(self) -> bool:
-        """Whether it can do without a length."""
+        """Whether it has a default length."""
         return type(self).natural is not Source.natural

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from attnscope.analysis.dense import token_rows
-from attnscope.analysis.received import Heads, gazes
+from attnscope.analysis.received import HeadChoice, read_attention
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import mean_of_seen
 from attnscope.errors import AttnscopeError
@@ -116,8 +116,8 @@ def _two_highest(attention: np.ndarray[Any, Any]) -> tuple[float, float]:
 
 def _read_cell(run: Run, choice: PromptChoice, spec: StripOptions) -> _Cell:
     layers, heads = selection.layers(run, spec, choice.model), selection.heads(run, spec, choice.model)
-    chosen = Heads(choice.model, choice.queries, layers, heads, spec.over)
-    received = next(gazes(run, chosen, choice.condition, choice.prompt))
+    chosen = HeadChoice(choice.model, choice.queries, layers, heads, spec.over)
+    received = next(read_attention(run, chosen, choice.condition, choice.prompt))
     columns = ["position", "token_id", "text", "start", "end", "special", "segment"]
     rows = token_rows(run, choice.model, choice.condition, columns, choice.prompt)
     row = run.rows("prompts", choice.model, choice.condition, ["name", "text", "spans"], choice.prompt).row(

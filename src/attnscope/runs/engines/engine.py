@@ -1,4 +1,4 @@
-"""What an engine is, and what it is given."""
+"""What an engine is, and the job it gets."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ Batch = tuple[tuple[Cell, str], ...]
 class Measurer(Protocol):
     """Measures the cells of a batch.
 
-    The model is loaded when the first batch comes, so an engine may send the measurer to another process first.
+    The model is loaded with the first batch, so an engine may send the measurer to another process first.
     """
 
     def __call__(self, batch: Batch) -> Results: ...
 
 
 class Writer(Protocol):
-    """Stores what came of a batch: all of it, or nothing."""
+    """Stores the results of a batch: all of them, or none."""
 
     def write(self, results: Results) -> None: ...
 
 
 @dataclass(frozen=True)
 class Job:
-    """The batches of one model that are still to be measured."""
+    """The batches of one model that still have to be measured."""
 
     batches: Sequence[Batch]
     measure: Measurer
     store: Writer
     done: Callable[[Batch, Results], None]
-    """To be called in the process that started the engine, after a batch is stored."""
+    """Call this in the process that started the engine, after a batch is stored."""
 
 
 @runtime_checkable
 class Engine(Protocol):
     """Measures every batch of a job, stores its results whole, and reports it done.
 
-    What `measure` raises ends the run; what was stored by then is kept.
+    An error raised by `measure` ends the run; what is stored by then stays.
     """
 
     @property

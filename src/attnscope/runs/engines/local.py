@@ -1,4 +1,4 @@
-"""Measures in this process, one batch after the other."""
+"""Measures in this process, one batch after another."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from attnscope.runs.engines.engine import Job
 @dataclass(frozen=True)
 class Local:
     name: str = "local"
-    meaning: str = "In this process, one batch after the other."
+    meaning: str = "In this process, one batch after another."
 
     def run(self, job: Job) -> None:
         for batch in job.batches:

@@ -1,4 +1,4 @@
-"""Query groups: whose attention is averaged, one per module of this package or of a plugin; and every segment is one.
+"""Query groups: the queries whose attention is averaged. One per module of this package or of a plugin; segments too.
 
 A plugin offers its own under the entry points `attnscope.query_groups`:
 
@@ -23,13 +23,13 @@ GROUPS: Registry[QueryGroup] = Registry(
 )
 
 WITHOUT_TOKENS = ("last", "all")
-"""Groups that need no more than the number of tokens; attention knows these by name."""
+"""Groups that depend only on the number of tokens; `attnscope.attention` knows them by name."""
 
 
 def rows_of(name: str, tokens: Sequence[Token], segments: Sequence[str]) -> tuple[int, ...]:
     """The positions of a group's queries, in order; name: a group's or a segment's.
 
-    segments: of each token. Empty if the prompt has no such query.
+    segments: the segment of each token. Empty if the prompt has no such query.
     """
     group = GROUPS.members.get(name)
     if group is None:
@@ -37,7 +37,7 @@ def rows_of(name: str, tokens: Sequence[Token], segments: Sequence[str]) -> tupl
     rows = tuple(group.rows(tokens, segments))
     if len(set(rows)) < len(rows) or not all(isinstance(row, int) and 0 <= row < len(tokens) for row in rows):
         raise AttnscopeError(
-            f"the query group '{name}' gives positions that are not in the prompt, or one of them twice",
+            f"the query group '{name}' gives positions that are not in the prompt, or repeats one",
             where=f"{name}: {list(rows)[:8]}",
             allowed=f"whole numbers from 0 to {len(tokens) - 1}, each once",
             todo="fix the group, or use another",
@@ -46,7 +46,7 @@ def rows_of(name: str, tokens: Sequence[Token], segments: Sequence[str]) -> tupl
 
 
 def known_groups(segments: Collection[str]) -> list[str]:
-    """Names of groups that prompts with these segments have, those of the segments included."""
+    """The names of all groups of prompts with these segments, including the segments themselves."""
     named = [name for name, group in GROUPS.members.items() if group.segment is None or group.segment in segments]
     return list(dict.fromkeys([*named, *segments]))
 

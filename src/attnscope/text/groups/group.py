@@ -16,7 +16,7 @@ Rows = Callable[[Sequence[Token], Sequence[str]], Sequence[int]]
 
 @dataclass(frozen=True, kw_only=True)
 class QueryGroup:
-    """Queries whose attention is averaged, each counting the same."""
+    """Queries whose attention is averaged with equal weights."""
 
     name: str
     meaning: str
@@ -25,7 +25,7 @@ class QueryGroup:
     """For captions, as in "attention from the last token"."""
     rows: Rows
     segment: str | None = None
-    """The segment it needs, if prompts may be without it."""
+    """The segment it needs, if not all prompts have one."""
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):

@@ -1,4 +1,4 @@
-"""Class rules: ways to say which characters or tokens belong to a class, one per module of this package or of a plugin.
+"""Class rules: which characters or tokens belong to a class. One per module of this package or of a plugin.
 
 A plugin offers its own under the entry points `attnscope.class_rules`:
 

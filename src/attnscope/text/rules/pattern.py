@@ -28,7 +28,7 @@ def _claims(argument: str, prompt: Tokenized) -> Claims:
         raise AttnscopeError(
             "the pattern of a class takes too long",
             where=f"'re:{argument}'",
-            allowed=f"{SECONDS} seconds for a prompt",
+            allowed=f"at most {SECONDS} seconds per prompt",
             todo="write a simpler pattern",
         ) from error
     return Claims(characters=matched)

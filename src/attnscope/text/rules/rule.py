@@ -1,4 +1,4 @@
-"""What a class rule declares: how it is written, what it may be given, and what it claims."""
+"""What a class rule declares: how it is written, its argument, and what it claims."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from attnscope.text.tokens import Token
 
 NAME = re.compile(r"[a-z][a-z0-9_]+")
 TAKEN = ("in", "within", "label", "colour")
-"""Words that mean something else where a class is written."""
+"""Words with another meaning in a class."""
 
 Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Tokenized:
-    """A prompt to find a class in."""
+    """A tokenized prompt."""
 
     text: str
     tokens: Sequence[Token]
@@ -41,7 +41,7 @@ class Claims:
 
 
 def no_problem(argument: str) -> None:
-    """Every argument will do."""
+    """Accepts every argument."""
 
 
 @dataclass(frozen=True, kw_only=True)

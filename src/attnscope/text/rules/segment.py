@@ -12,7 +12,7 @@ def _claims(argument: str, prompt: Tokenized) -> Claims:
 
 SEGMENT = ClassRule(
     name="segment",
-    meaning="A part of the prompt; `inserted`, `answer` and `template` are parts too.",
+    meaning="A segment of the prompt; `inserted`, `answer` and `template` are segments too.",
     claims=_claims,
     segments=lambda argument: (argument,),
 )

@@ -1,12 +1,12 @@
 """ASCII puzzles: a shape drawn in `#`, where it ends up in `*`, and one elementary move between the two.
 
-Two grids of the same size, start and goal, each row after its number. The move is one of: translate the shape by some
+Two grids of the same size, start and goal, with numbered rows. The move is one of: translate the shape by some
 cells in one direction, rotate the grid by a quarter or a half, scale the shape up or down by two from its top left
-corner. A puzzle is kept only if no other move gives the same goal, so each has one right answer; all puzzles of a set
-differ. A worked answer says first which rows and columns the shape spans at the start and at the goal.
+corner. A puzzle is used only if no other move gives the same goal, so each has one right answer; all puzzles of a set
+are different. A worked answer first gives the rows and columns that the shape spans at the start and at the goal.
 
-Each puzzle is for ever in one of two parts, told from its grids alone: one in eight is held out. So what is trained on
-the one part can be tested on the other, whatever the seeds, counts and sizes.
+Each puzzle belongs to one of two parts, decided by a hash of its grids: one in eight is held out. So a model trained on
+one part can be tested on the other, whatever the seeds, counts and sizes.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ OPTIONS = {
     "least": 5,
     "most": 7,
     "cells": 6,
-    "doubled": 0.0,  # the share of shapes made of blocks of two by two, among those that are not scaled
+    "doubled": 0.0,  # of shapes that are not scaled, the share made of two-by-two blocks
     "part": "all",
     "gap": " ",
     "empty": ".",
     "numbered": True,
 }
 _TYPES = {list: "a list", int: "a whole number", float: "a share, such as 0.5", bool: "true or false", str: "text"}
-PATIENCE = 2000  # tries without a new puzzle before there are thought to be no more
+PATIENCE = 2000  # tries without a new puzzle before giving up
 _STEPS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 _TURNS = {"rotate right": 3, "rotate left": 1, "rotate half": 2}
 
@@ -48,22 +48,24 @@ QUESTION = "Which move is it?"
 
 
 def make(count: int, seed: int, options: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """So many different puzzles; the same seed gives the same ones, and a longer list begins with a shorter one."""
+    """`count` different puzzles; the same seed gives the same ones, and a longer list starts with the shorter one."""
     chosen = {**OPTIONS, **options}
     _refuse_wrong(options, chosen)
     chance = Random(seed)  # noqa: S311
-    made: dict[str, dict[str, Any]] = {}
-    in_vain = 0
-    while in_vain < PATIENCE:
-        if len(made) == count:
-            return list(made.values())
-        before = len(made)
-        kind = chosen["moves"][len(made) % len(chosen["moves"])]
+    puzzles: dict[str, dict[str, Any]] = {}
+    tries = 0
+    while tries < PATIENCE:
+        if len(puzzles) == count:
+            return list(puzzles.values())
+        before = len(puzzles)
+        kind = chosen["moves"][len(puzzles) % len(chosen["moves"])]
         puzzle = _puzzle(kind, chance, chosen)
         if puzzle is not None:
-            made.setdefault(puzzle["drawing"], puzzle)
-        in_vain = 0 if len(made) > before else in_vain + 1
-    raise _wrong(f"there are not {count} different puzzles of this size", f"at most about {len(made)}, or larger grids")
+            puzzles.setdefault(puzzle["drawing"], puzzle)
+        tries = 0 if len(puzzles) > before else tries + 1
+    raise _wrong(
+        f"there are not {count} different puzzles of this size", f"at most about {len(puzzles)}, or larger grids"
+    )
 
 
 def _refuse_wrong(options: Mapping[str, Any], chosen: Mapping[str, Any]) -> None:
@@ -79,16 +81,18 @@ def _refuse_wrong(options: Mapping[str, Any], chosen: Mapping[str, Any]) -> None
         if kind not in KINDS:
             raise _wrong(f"blocks has no move '{kind}'", near(str(kind), KINDS))
     if not 3 <= chosen["least"] <= chosen["most"] <= 40 or not 2 <= chosen["cells"] <= 40 or not chosen["moves"]:
-        raise _wrong("blocks can't make such grids", "3 <= least <= most <= 40, 2 <= cells <= 40, at least one move")
+        raise _wrong(
+            "blocks can't make grids like this", "3 <= least <= most <= 40, 2 <= cells <= 40, at least one move"
+        )
 
 
 def is_held_out(start: Grid, goal: Grid) -> bool:
-    """Whether a puzzle is one of the eighth that nothing should be trained on."""
+    """Whether a puzzle is in the eighth that is held out from training."""
     return sha256(bytes([len(start)]) + np.packbits([start, goal]).tobytes()).digest()[0] < 32
 
 
 def moves(grid: Grid) -> Iterator[tuple[str, str, Grid]]:
-    """Every move that keeps the shape whole and inside: (kind, in words, the goal)."""
+    """Every move that keeps the shape whole and inside the grid: (kind, move in words, goal)."""
     rows, columns = np.nonzero(grid)
     height, width = grid.shape
     for word, (down, right) in _STEPS.items():
@@ -126,7 +130,7 @@ def _puzzle(kind: str, chance: Random, chosen: Mapping[str, Any]) -> dict[str, A
         return None
     if chosen["part"] != "all" and is_held_out(grid, goal) != (chosen["part"] == "held-out"):
         return None
-    start, end = (_drawn(each, mark, chosen) for each, mark in ((grid, "#"), (goal, "*")))
+    start, end = (_drawn(each, symbol, chosen) for each, symbol in ((grid, "#"), (goal, "*")))
     drawing = f"Start:\n{start}\n\nGoal:\n{end}"
     return {
         "instruction": INSTRUCTION,
@@ -139,17 +143,17 @@ def _puzzle(kind: str, chance: Random, chosen: Mapping[str, Any]) -> dict[str, A
 
 
 def worked(start: Grid, goal: Grid, words: str) -> str:
-    """An answer with its reason: 0-1,2-3 > 1-2,2-3: translate down 1."""
+    """An answer with its derivation: 0-1,2-3 > 1-2,2-3: translate down 1."""
     return f"{_extent(start)} > {_extent(goal)}: {words}"
 
 
 def _extent(grid: Grid) -> str:
-    """The rows and columns a shape spans, counted from 0: 1-2,0-3."""
+    """The rows and columns a shape spans, from 0: 1-2,0-3."""
     return ",".join(f"{places.min()}-{places.max()}" for places in np.nonzero(grid))
 
 
 def _shape(size: int, most_cells: int, chance: Random, *, doubled: bool) -> Grid | None:
-    """A connected shape of a few cells somewhere in the grid; doubled: made of blocks of two by two."""
+    """A connected shape of a few cells somewhere in the grid; doubled: made of two-by-two blocks."""
     most = size // 2 if doubled else size - 1
     count = chance.randint(2, most_cells)
     cells = {(0, 0)}
@@ -177,9 +181,9 @@ def _placed(shape: Grid, size: tuple[int, ...], top: int, left: int) -> Grid:
     return grid
 
 
-def _drawn(grid: Grid, mark: str, chosen: Mapping[str, Any]) -> str:
+def _drawn(grid: Grid, symbol: str, chosen: Mapping[str, Any]) -> str:
     gap = str(chosen["gap"])
-    lines = (gap.join(mark if cell else str(chosen["empty"]) for cell in row) for row in grid)
+    lines = (gap.join(symbol if cell else str(chosen["empty"]) for cell in row) for row in grid)
     wide = len(str(len(grid) - 1))
     return "\n".join(f"{row:>{wide}}{gap}{line}" if chosen["numbered"] else line for row, line in enumerate(lines))
 

@@ -18,18 +18,18 @@ Make = Callable[[int, int, Mapping[str, Any]], list[dict[str, Any]]]
 
 @dataclass(frozen=True)
 class PromptSet:
-    """Prompts by name."""
+    """A named set of prompts."""
 
     name: str
     about: str
     """A few words for docs."""
     layouts: Layouts
-    """How they are put before a model, unless the study says otherwise."""
+    """How they are laid out, unless the study has its own layout."""
     make: Make
 
 
 def shuffled_file(name: str, package: str = "attnscope.text.sets", **fields: str) -> Make:
-    """`make` for a set that is NAME.jsonl in a package: its rows in an order the seed gives, each with `fields`."""
+    """`make` for a set that is NAME.jsonl in a package: its rows shuffled by the seed, each with `fields` added."""
 
     def make(count: int, seed: int, options: Mapping[str, Any]) -> list[dict[str, Any]]:
         if options:

@@ -13,7 +13,7 @@ from attnscope.analysis.comparisons import Comparison, family
 from attnscope.analysis.comparisons import Kind as ComparisonKind
 from attnscope.analysis.effects import Effects, effects
 from attnscope.analysis.matching import Matching, matched
-from attnscope.analysis.measures import Measured, measured
+from attnscope.analysis.measures import MeasureValues, measure_values
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import ENRICHMENT, EVERY, MASS, Side, quantities
 from attnscope.analysis.spread import mean_of_seen
@@ -160,7 +160,7 @@ def _differences(run: Run, options: HeatmapOptions, title: str, side: Side, base
     return cells.with_columns(pl.col("value", "low", "high", "q", "floor").fill_nan(None)).select(NUMBERS)
 
 
-def _one_way(options: HeatmapOptions, side: Side, base: Side, after: Measured, before: Measured) -> bool:
+def _one_way(options: HeatmapOptions, side: Side, base: Side, after: MeasureValues, before: MeasureValues) -> bool:
     """Whether a change is certain: of what only an insertion has, or of what one side has none of."""
     names = shown_measures(side.run, options)
     if names[0] in OF_INSERTIONS:
@@ -168,7 +168,7 @@ def _one_way(options: HeatmapOptions, side: Side, base: Side, after: Measured, b
     return set(names) <= set(side.run.classes) and (not after.values.any() or not before.values.any())
 
 
-def _change(after: Measured, before: Measured, matching: Matching) -> NDArray[np.float64]:
+def _change(after: MeasureValues, before: MeasureValues, matching: Matching) -> NDArray[np.float64]:
     """(prompts that both have, pairs of heads)."""
     _, mine, theirs = np.intersect1d(after.prompts, before.prompts, return_indices=True)
     change: NDArray[np.float64] = after.values[mine][:, *matching.two] - before.values[theirs][:, *matching.one]
@@ -191,16 +191,16 @@ def _among_classes(
     return Effects(**{name: values[:pairs] for name, values in vars(whole).items()})
 
 
-def _measured(options: HeatmapOptions, side: Side) -> Measured:
+def _measured(options: HeatmapOptions, side: Side) -> MeasureValues:
     names, queries = shown_measures(side.run, options), selection.queries(side.run, options)
     where = f"figure {options.name}: measure"
-    return measured(side, queries, names, enrichment=options.value == "enrichment", where=where)
+    return measure_values(side, queries, names, enrichment=options.value == "enrichment", where=where)
 
 
 def _axes(side: Side) -> tuple[list[int], list[int]]:
     return side.run.layers(side.model), side.run.heads(side.model)
 
 
-def _floor(side: Side, numbers: Measured, places: tuple[Any, Any], options: HeatmapOptions) -> Any:
+def _floor(side: Side, numbers: MeasureValues, places: tuple[Any, Any], options: HeatmapOptions) -> Any:
     noise = side.run.noise(side.model, selection.queries(side.run, options))
     return np.nan if noise is None or numbers.per_mass is None else (noise * numbers.per_mass)[places]

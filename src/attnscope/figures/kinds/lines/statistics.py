@@ -8,7 +8,7 @@ import polars as pl
 
 from attnscope.analysis.lines import Line, along_prompt
 from attnscope.analysis.ranking import Ranking, ranked_by_distance
-from attnscope.analysis.received import Heads
+from attnscope.analysis.received import HeadChoice
 from attnscope.analysis.run import Run
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Column
@@ -116,7 +116,7 @@ def _lines(run: Run, options: LinesOptions, panel: PanelSpec) -> list[Line]:
     lines = []
     for place in panel.places:
         layer, head = selection.place_of(run, options, place)
-        chosen = Heads(place.model, group, (layer,), (head,), options.over)
+        chosen = HeadChoice(place.model, group, (layer,), (head,), options.over)
         for name in names:
             label = selection.condition_label(run, name)
             if panel.also:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from attnscope.analysis.measures import measured
+from attnscope.analysis.measures import measure_values
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import Side
 from attnscope.analysis.spread import half_width, mean_of_seen
@@ -68,7 +68,7 @@ def _row(run: Run, options: SpreadOptions, side: Side, measures: list[str]) -> p
 def _values(run: Run, options: SpreadOptions, side: Side, names: list[str]) -> pl.DataFrame | None:
     """prompt, value, mean, low, high; None if no prompt has a value."""
     where, enrichment = f"figure {options.name}: measure", options.value == "enrichment"
-    numbers = measured(side, selection.queries(run, options), names, enrichment=enrichment, where=where)
+    numbers = measure_values(side, selection.queries(run, options), names, enrichment=enrichment, where=where)
     layers = [run.layers(side.model).index(each) for each in selection.layers(run, options, side.model)]
     heads = [run.heads(side.model).index(each) for each in selection.heads(run, options, side.model)]
     values = mean_of_seen(numbers.values[:, layers][:, :, heads], (1, 2))

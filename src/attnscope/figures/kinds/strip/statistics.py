@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from attnscope.analysis.dense import token_rows
-from attnscope.analysis.received import Heads, gazes
+from attnscope.analysis.received import HeadChoice, read_attention
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import mean_of_seen
 from attnscope.errors import AttnscopeError
@@ -44,8 +44,8 @@ def _panel(run: Run, options: StripOptions, model: str, condition: str, number: 
             todo="choose another",
         )
     layers, heads = selection.layers(run, options, model), selection.heads(run, options, model)
-    chosen = Heads(model, selection.queries(run, options), layers, heads, options.over)
-    received = next(gazes(run, chosen, condition, number))
+    chosen = HeadChoice(model, selection.queries(run, options), layers, heads, options.over)
+    received = next(read_attention(run, chosen, condition, number))
     shown = shown_texts(tokens.select("text", "start", "end").iter_rows())
     return tokens.select(
         pl.col("position").cast(pl.Int64),

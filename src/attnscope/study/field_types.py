@@ -1,4 +1,4 @@
-"""Kinds of text in a study file."""
+"""Types of fields in a study file."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ LINE = r"^[^\x00-\x1f\x7f\u2028\u2029]+$"
 Line = Annotated[str, Field(pattern=LINE)]
 """Text on one line."""
 Colour = Annotated[str, Field(pattern=COLOUR)]
-"""Such as '#ff7f0e'."""
+"""A colour such as '#ff7f0e'."""
 
 
 def names_in_schema(family: Registry[Any], *, closed: bool = True) -> Callable[[dict[str, Any]], None]:
-    """For a field's schema: the names of a family, asked for when the schema is. closed: no other name is allowed."""
+    """Adds the names of a family to a field's schema when it is generated. closed: no other name is allowed."""
 
     def add(schema: dict[str, Any]) -> None:
         names = list(family.members)
-        for part in (schema, schema.get("items", {}), *schema.get("anyOf", ())):
-            if part.get("type") == "string":
-                part["enum" if closed else "examples"] = names
+        for subschema in (schema, schema.get("items", {}), *schema.get("anyOf", ())):
+            if subschema.get("type") == "string":
+                subschema["enum" if closed else "examples"] = names
 
     return add

@@ -1,6 +1,6 @@
 """A run of any size without a model: random attention over made-up words, written as `attnscope run` writes it.
 
-python -m bench.made_run FOLDER [--prompts 500]
+python -m bench.random_run FOLDER [--prompts 500]
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from attnscope.runs.folder import RunFolder
 from attnscope.runs.integrity import sha256
 from attnscope.runs.manifest import Machine, Manifest, ModelFacts, ModelFile, Timings
 from attnscope.runs.request import RunRequest, versions
-from attnscope.runs.store import Measured, Store
-from attnscope.runs.tables import Finished, Shape, write_tables
+from attnscope.runs.store import MeasuredCell, Store
+from attnscope.runs.tables import Finished, ModelAxes, write_tables
 from attnscope.study.prompts import Prompt, read_prompts
 from attnscope.study.schema import Study
 from attnscope.text.alignment import align
@@ -62,29 +62,29 @@ def make_run(path: Path, prompts: int = 500, layers: int = 30, heads: int = 9, m
     """Every head has its own taste, fixed over prompts, so that there is something to find."""
     text = yaml.safe_dump(study(prompts, models), sort_keys=False)
     found = Study.model_validate(yaml.safe_load(text))
-    order = RunRequest(found, text, read_prompts(found, path), command=None)
+    request = RunRequest(found, text, read_prompts(found, path), command=None)
     folder = RunFolder(path)
-    shape = Shape(range(layers), range(heads), found.measure.queries, found.rules)
+    axes = ModelAxes(range(layers), range(heads), found.measure.queries, found.rules)
     taste = np.random.default_rng(1).gamma(1.0, 1.0, (layers, heads, 1, len(WORDS) + 1))
     done: list[Finished] = []
-    with folder.held():
+    with folder.locked():
         store = Store(path)
         folder.write_study(text)
-        batch: dict[str, Measured] = {}
+        batch: dict[str, MeasuredCell] = {}
         for number, model in enumerate(found.models):
             for condition in ("none", "filler"):
-                for prompt in order.prompts.prompts:
+                for prompt in request.prompts.prompts:
                     cell = _cell(model.label, condition, prompt)
                     key = cell_key({"model": number}, cell)
-                    batch[key] = Measured(_record(cell, shape, taste, number))
-                    done.append((cell, key, shape))
+                    batch[key] = MeasuredCell(_record(cell, axes, taste, number))
+                    done.append((cell, key, axes))
                     if len(batch) == BATCH:
                         store.write(batch)
                         batch = {}
         store.write(batch)
         tables = write_tables(folder, store, done)
         shards = store.facts([key for _, key, _ in done])
-        manifest = _manifest(order, found, layers, heads, len(done))
+        manifest = _manifest(request, found, layers, heads, len(done))
         folder.write_manifest(manifest.model_copy(update={"tables": tables, "shards": shards}))
 
 
@@ -106,7 +106,7 @@ def _text(question: str, inserted: int) -> tuple[Text, list[Token]]:
     return Text("".join(word for word, _ in words), tuple(spans)), tokens
 
 
-def _record(cell: Cell, shape: Shape, taste: Any, model: int) -> Record:
+def _record(cell: Cell, axes: ModelAxes, taste: Any, model: int) -> Record:
     chance = np.random.default_rng([cell.prompt.number, model])
     keys = len(cell.tokens)
     wish = taste[..., cell.ids] * chance.gamma(2.0, 1.0, (*taste.shape[:2], 2, keys)) + 0.05 * model
@@ -120,10 +120,10 @@ def _record(cell: Cell, shape: Shape, taste: Any, model: int) -> Record:
         "received.uniform": uniform[None, None].astype(np.float32),
         "seen": seen[None, None].astype(np.float32),
     }
-    return Record(cell.text.text, cell.tokens, list(shape.layers), list(shape.heads), shape.queries, arrays)
+    return Record(cell.text.text, cell.tokens, list(axes.layers), list(axes.heads), axes.queries, arrays)
 
 
-def _manifest(order: RunRequest, found: Study, layers: int, heads: int, cells: int) -> Manifest:
+def _manifest(request: RunRequest, found: Study, layers: int, heads: int, cells: int) -> Manifest:
     facts = ModelFacts(
         spec={},
         path="",
@@ -140,12 +140,12 @@ def _manifest(order: RunRequest, found: Study, layers: int, heads: int, cells: i
     )
     return Manifest(
         status="finished",
-        key=order.key,
+        key=request.key,
         study=found,
-        study_sha256=sha256(order.text.encode()),
-        prompts=order.prompts.digest_of,
+        study_sha256=sha256(request.text.encode()),
+        prompts=request.prompts.origin,
         models={part.label: facts.model_copy(update={"spec": part.model_dump(mode="json")}) for part in found.models},
-        engine=order.engine,
+        engine=request.engine,
         command=None,
         cells=cells,
         dropped=[],
@@ -158,7 +158,7 @@ def _manifest(order: RunRequest, found: Study, layers: int, heads: int, cells: i
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m bench.made_run", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.random_run", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--prompts", type=int, default=500)
     asked = parser.parse_args()
