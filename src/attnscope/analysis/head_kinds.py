@@ -1,10 +1,10 @@
 """Common kinds of heads: sinks, previous- and next-token heads, copying heads, local and uniform ones.
 
 Every score is a share between 0 and 1, a mean over prompts. sink: attention on the first token, from queries that see
-it. previous, next, repeated, induction, local: attention on such keys, from queries that have one (`measures.patterns`);
-derived from `received` for a single query, otherwise available only if the study measured them. uniform: 1 minus the
-distance between the group's mean attention and uniform attention over all visible keys; an overestimate for several
-queries.
+it. previous, next, repeated, induction, local: attention on such keys, from queries that have one
+(`measures.patterns`); derived from `received` for a single query, otherwise available only if the study measured them.
+uniform: 1 minus the distance between the group's mean attention and uniform attention over all visible keys; an
+overestimate for several queries.
 """
 
 from __future__ import annotations
