@@ -22,6 +22,7 @@ WRITTEN = {  # texts of the first prompts under all conditions, as every version
 }
 
 
+@pytest.mark.model
 def test_an_edit_can_stand_beside_the_name_or_in_a_list(tmp_path: Path) -> None:
     edit: dict[str, Any] = {"insert": {"sentence": "random"}, "tokens": 12, "before": "question"}
     flat, listed = ConditionSpec(name="x", **edit), ConditionSpec(name="x", edits=[edit])
@@ -33,6 +34,7 @@ def test_an_edit_can_stand_beside_the_name_or_in_a_list(tmp_path: Path) -> None:
     assert len(texts) == 1
 
 
+@pytest.mark.model
 def test_several_insertions_have_the_tokens_each_of_them_asks_for(tmp_path: Path) -> None:
     edits = [
         {"insert": {"repeat": "/"}, "tokens": 7, "before": "question"},
@@ -63,13 +65,14 @@ def test_a_base_prompt_as_older_versions_stored_it_is_one_still() -> None:
     assert not condition.inserts
 
 
+@pytest.mark.model
 @pytest.mark.parametrize("name", sorted(WRITTEN))
 def test_what_is_written_for_a_study_stays_the_same(name: str) -> None:
     request = request_study(name, limit=4)
     texts = []
-    for part in request.study.models:
-        found = look_up(part.source)
-        made, dropped = CellMaker(request.study, request.prompts, part, found.tokenization, found.facts.context).make()
+    for spec in request.study.models:
+        model = look_up(spec.source)
+        made, dropped = CellMaker(request.study, request.prompts, spec, model.tokenization, model.facts.context).make()
         assert not dropped
         texts += [(cell.condition, cell.prompt.number, cell.text.text, cell.ids) for cell in made]
     assert hashlib.sha256(repr(texts).encode()).hexdigest() == WRITTEN[name]

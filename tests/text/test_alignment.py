@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from attnscope.errors import AttnscopeError
 from attnscope.models.tokenization import Tokenization
-from attnscope.text.alignment import Places, align, carry_over
+from attnscope.text.alignment import CharacterRanges, align, carry_over
 from attnscope.text.classes import membership
 from attnscope.text.layout import lay_out
 from attnscope.text.segments import INSERTED, Piece, Text, segments_of
@@ -116,7 +116,7 @@ def test_shares_of_classes_by_segment_add_up_and_count_characters(
     assert len(segments_of(tokens, text.spans)) == len(tokens)
 
 
-def cut(text: Text, lengths: list[int]) -> Places:
+def cut(text: Text, lengths: list[int]) -> CharacterRanges:
     """Tokens of these lengths over a text, and a last one for the rest."""
     ends = sorted({min(len(text.text), int(end)) for end in np.cumsum(lengths)} | {len(text.text)})
     return np.array([(start, end) for start, end in pairwise([0, *ends]) if end > start]).reshape(-1, 2)
