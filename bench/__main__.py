@@ -23,14 +23,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="short prompts, two rounds; writes to build/bench/")
     parser.add_argument("--only", action="append", choices=[case.name for case in CASES], help="this case (repeatable)")
-    asked = parser.parse_args()
-    chosen = [case for case in CASES if asked.only is None or case.name in asked.only]
+    arguments = parser.parse_args()
+    chosen = [case for case in CASES if arguments.only is None or case.name in arguments.only]
     home = ROOT / "build" / "bench"
-    written = home / "benchmarks.md" if asked.quick else ROOT / "docs" / "benchmarks.md"
-    results = Results.read((home if asked.quick else ROOT / "bench") / "results.json")
+    written = home / "benchmarks.md" if arguments.quick else ROOT / "docs" / "benchmarks.md"
+    results = Results.read((home if arguments.quick else ROOT / "bench") / "results.json")
     results.machine = description()
     with tempfile.TemporaryDirectory(prefix="attnscope-bench-") as scratch:
-        session = Session(quick=asked.quick, scratch=Path(scratch))
+        session = Session(quick=arguments.quick, scratch=Path(scratch))
         for number, case in enumerate(chosen, 1):
             print(f"[{number}/{len(chosen)}] {case.name}: {case.title}", flush=True)
             _measure(session, case, results)
@@ -72,14 +72,14 @@ def _words(outcome: dict[str, object]) -> str:
 
 
 def _environments() -> dict[str, dict[str, str]]:
-    found = {"attnscope": versions(Path(sys.executable))}
+    by_environment = {"attnscope": versions(Path(sys.executable))}
     for contestant in CONTESTANTS.values():
         if contestant.requirement is not None:
             name = contestant.requirement.split("=")[0]
             python = ENVIRONMENTS / name / "bin" / "python"
             if python.exists():
-                found[name] = versions(python)
-    return found
+                by_environment[name] = versions(python)
+    return by_environment
 
 
 if __name__ == "__main__":

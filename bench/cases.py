@@ -1,4 +1,4 @@
-"""Everything the benchmark measures, in the order it is measured: a new case is one entry here."""
+"""Everything the benchmark measures, in order. To add a case, add one entry here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Case:
     tokens: int
     run: Callable[[Session, int], dict[str, Any]]
     aim: str = ""
-    """What the project set itself, for the reader to compare."""
+    """The project's own target, for comparison."""
 
 
 def _pair(pair: str, rounds: int) -> Callable[[Session, int], dict[str, Any]]:
@@ -35,7 +35,7 @@ def _pair(pair: str, rounds: int) -> Callable[[Session, int], dict[str, Any]]:
 
 
 def _peak(contestant: str, processes: int) -> Callable[[Session, int], dict[str, Any]]:
-    """The median process by its extra memory, with the extras of all."""
+    """The process with the median extra memory, and the extra memory of all."""
 
     def run(session: Session, tokens: int) -> dict[str, Any]:
         count = 1 if session.quick else processes
@@ -49,12 +49,12 @@ def _peak(contestant: str, processes: int) -> Callable[[Session, int], dict[str,
 
 def _contest(contestant: str, rounds: int) -> Callable[[Session, int], dict[str, Any]]:
     def run(session: Session, tokens: int) -> dict[str, Any]:
-        session.say("one process a run, for its memory and its numbers")
-        found = _peak(contestant, 3)(session, tokens)
+        session.say("one process per run, for memory and numbers")
+        outcome = _peak(contestant, 3)(session, tokens)
         if contestant != "attnscope_meter":
-            found["difference"] = session.difference(contestant, tokens)
-        session.say("in turn with a plain forward, for its time")
-        return found | session.contest("time", contestant, tokens, session.rounds(rounds))
+            outcome["difference"] = session.difference(contestant, tokens)
+        session.say("alternating with a plain forward pass, for time")
+        return outcome | session.contest("time", contestant, tokens, session.rounds(rounds))
 
     return run
 
@@ -73,7 +73,7 @@ def _explorer(session: Session, prompts: int) -> dict[str, Any]:
     return explorer.measure(session.scratch / "explored", prompts, session.rounds(40), session.say)
 
 
-STUDY_AIM = "1.176"  # 85 % of the tokens a second
+STUDY_AIM = "1.176"  # 85 % of the tokens per second
 
 CASES = [
     Case("last-2048", "cost", "last token", 2048, _pair("last", 9), "1.04"),
@@ -87,7 +87,7 @@ CASES = [
     Case(
         "qwen-attention-large-2048",
         "cost",
-        "its attention alone, scores too large for the short way",
+        "its attention alone, scores too large for the fast path",
         2048,
         _pair("qwen-attention-large", 15),
     ),

@@ -1,7 +1,7 @@
-"""Times two things in turn, in one process, with the first of them twice.
+"""Times two calls in alternation, in one process, the first of them twice per round.
 
-Clocks drift: another process wakes, a core heats up. Runs taken in turn meet the same weather, and the base timed
-against itself (the control) shows how much of a ratio is weather.
+Timings drift: another process wakes up, a core heats up. Alternating runs see the same conditions, and the base timed
+against itself (the control) shows how much of a ratio is noise.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ Run = Callable[[], object]
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of every round, and the ratios they give."""
+    """The seconds of every round, and their ratios."""
 
     base: list[float]
     control: list[float]
     arm: list[float]
     ratio: float
-    """Median over rounds of the arm's time over the mean of the round's two base times: a slow spell that lasts longer
-    than a round then weighs on both sides.
+    """Median over rounds of the arm's time divided by the mean of the round's two base times; a slow spell longer than
+    a round then affects both sides.
     """
     of_medians: float
-    """The arm's median time over that of all base runs: the other usual way, which a slow spell can tilt."""
+    """The arm's median time divided by that of all base runs: the other usual way, which a slow spell can distort."""
     low: float
     high: float
     """The middle half of the rounds' own ratios."""
@@ -35,7 +35,7 @@ class Timing:
 
 
 def interleave(base: Run, arm: Run, rounds: int, say: Callable[[str], None] = lambda _: None) -> Timing:
-    """Each round runs base, base again and arm, one place further on every time; a round before them is dropped."""
+    """Each round runs base, base again and arm, rotating their order; a warm-up round is dropped."""
     runs = [base, base, arm]
     seconds: list[list[float]] = [[], [], []]
     for place in (0, 2):
@@ -67,7 +67,7 @@ def summary(base: list[float], control: list[float], arm: list[float]) -> Timing
 def _timed(run: Run) -> float:
     gc.collect()
     started = time.perf_counter()
-    kept = run()
-    taken = time.perf_counter() - started
-    del kept
-    return taken
+    result = run()
+    seconds = time.perf_counter() - started
+    del result
+    return seconds

@@ -1,4 +1,4 @@
-"""An environment for a contestant that can't share ours: made once, kept, made again when its requirement changes."""
+"""An environment for a contestant that can't share ours: created once, and again when its requirement changes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ENVIRONMENTS = ROOT / "bench" / "envs"
 
 
 class SetupError(Exception):
-    """The environment could not be made; the message is pip's own last words."""
+    """The environment could not be created; the message is pip's last output."""
 
 
 def ready(name: str, requirement: str, say: Callable[[str], None]) -> Path:
@@ -22,7 +22,7 @@ def ready(name: str, requirement: str, say: Callable[[str], None]) -> Path:
     python, marker = home / "bin" / "python", home / "installed.txt"
     if marker.exists() and marker.read_text() == requirement:
         return python
-    say(f"making an environment for {requirement} (once; a gigabyte or two)")
+    say(f"creating an environment for {requirement} (once; a gigabyte or two)")
     marker.unlink(missing_ok=True)
     _run([sys.executable, "-m", "venv", "--clear", str(home)])
     _run([str(python), "-m", "pip", "install", "--quiet", "-c", str(ROOT / "constraints.txt"), requirement])

@@ -1,8 +1,8 @@
-"""How soon the explorer is there, and how soon it answers a click, on a run of 500 prompts x 30 layers x 9 heads.
+"""How fast the explorer starts and answers a click, on a run of 500 prompts x 30 layers x 9 heads.
 
-Every click asks for a head, a map or a prompt that was not asked for before, in a server that was just started: nothing
-of it is held. `answered` is the time until the last of a click's questions has its answer; `drawn` is until the last
-chart of the page is drawn, in Chromium.
+Every click requests a head, a map or a prompt that was not requested before, from a server that was just started, so
+nothing is cached. `answered` is the time until the last of a click's requests is answered; `drawn` is the time until
+the last chart of the page is drawn in Chromium.
 """
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-backgroun
 
 
 def measure(folder: Path, prompts: int, clicks: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """Seconds by kind of click, and of starting."""
-    say("making a run of random numbers, and its report")
+    """Seconds per kind of click, and for starting."""
+    say("creating a run of random numbers and its report")
     make_run(folder, prompts)
     report_run(folder)
-    say("starting the server, again and again")
+    say("starting the server several times")
     starts = []
     for _ in range(max(3, clicks // 8)):
         with _server(folder) as (_, seconds):
             starts.append(seconds)
-    found: dict[str, Any] = {"start": starts}
+    seconds_by_click: dict[str, Any] = {"start": starts}
     with _server(folder) as (address, _):
         time.sleep(QUIET)
         for name, questions in _clicks(folder.name, prompts, clicks).items():
             say(f"clicking: {name}")
-            found[name] = [_answered(address, each) for each in questions]
+            seconds_by_click[name] = [_answered(address, each) for each in questions]
     browser = os.environ.get("CHROMIUM") or shutil.which("chromium")
     if browser:
         with _server(folder) as (address, _):
             time.sleep(QUIET)
             say("clicking in Chromium")
-            found["drawn"] = _drawn(address, folder.name, browser, clicks)
-    return {"clicks": found}
+            seconds_by_click["drawn"] = _drawn(address, folder.name, browser, clicks)
+    return {"clicks": seconds_by_click}
 
 
 @contextmanager
 def _server(folder: Path) -> Iterator[tuple[str, float]]:
-    """The command, and the seconds until it answered."""
+    """A running server: its address, and the seconds until it answered."""
     command = [sys.executable, "-c", "from attnscope.cli.main import main; main()", "serve", str(folder)]
     began = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -73,7 +73,7 @@ Question = tuple[str, dict[str, Any] | None]
 
 
 def _clicks(run: str, prompts: int, count: int) -> dict[str, list[list[Question]]]:
-    """By kind: the questions that a click makes the page ask, for so many clicks."""
+    """Per kind of click, the requests that the page sends; `count` clicks of each."""
     chance = random.Random(0)  # noqa: S311
     heads = chance.sample([(layer, head) for layer in range(30) for head in range(9)], count)
     base = f"api/runs/{run}"
@@ -82,7 +82,7 @@ def _clicks(run: str, prompts: int, count: int) -> dict[str, list[list[Question]
         return f"{base}/figure?width=1240", {"name": part["kind"], **part}
 
     def head(layer: int, head_: int) -> list[Question]:
-        """Kind, ranks and lines are asked for first, bars and spread when these are there."""
+        """Kind, ranks and lines are requested first, bars and spread once these have arrived."""
         place: dict[str, Any] = {"models": ["base"], "layers": [layer], "heads": [head_]}
         asked = urllib.parse.urlencode({"model": "base", "layer": layer, "head": head_, "queries": "all"})
         panels = [{"model": "base", "layer": layer, "head": head_}]
@@ -129,12 +129,12 @@ def _asked(address: str, path: str, body: dict[str, Any] | None) -> bytes:
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(f"{address}{path}", data, {"content-type": "application/json"})  # noqa: S310
     with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
-        found: bytes = answer.read()
-    return found
+        content: bytes = answer.read()
+    return content
 
 
 def _answered(address: str, questions: list[Question]) -> float:
-    """Seconds until all questions of a click have their answers; a browser asks them at once."""
+    """Seconds until all requests of a click are answered; a browser sends them at once."""
     began = time.perf_counter()
     with ThreadPoolExecutor(len(questions)) as together:
         list(together.map(lambda each: _asked(address, *each), questions))
@@ -142,7 +142,7 @@ def _answered(address: str, questions: list[Question]) -> float:
 
 
 def _drawn(address: str, run: str, browser: str, count: int) -> list[float]:
-    """Seconds from a click on a step to the next head until all charts of the page are drawn."""
+    """Seconds from a click on the next head until all charts of the page are drawn."""
     from playwright.sync_api import sync_playwright
 
     taken = []

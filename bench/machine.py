@@ -1,4 +1,4 @@
-"""Where and with what a run was made."""
+"""The machine and the packages of a run."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ print(json.dumps(found))
 
 
 def versions(python: Path) -> dict[str, str]:
-    """What that interpreter's environment holds of PACKAGES."""
-    asked = subprocess.run([python, "-c", _ASK, *PACKAGES], capture_output=True, text=True, check=True)
-    found: dict[str, str] = json.loads(asked.stdout)
-    return found
+    """The versions of PACKAGES in an interpreter's environment."""
+    process = subprocess.run([python, "-c", _ASK, *PACKAGES], capture_output=True, text=True, check=True)
+    by_package: dict[str, str] = json.loads(process.stdout)
+    return by_package
 
 
 def description() -> dict[str, str]:

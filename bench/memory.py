@@ -1,6 +1,6 @@
-"""The most memory a call holds beyond what the process held before it.
+"""The peak memory of a call beyond what the process used before it.
 
-The kernel's high-water mark is set back first. `ru_maxrss` alone won't do: it starts at the size of the process that
+The kernel's high-water mark is reset first. `ru_maxrss` alone won't do: it starts at the size of the process that
 started this one, and remembers the loading of the model.
 """
 
@@ -20,14 +20,14 @@ _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 @dataclass(frozen=True)
 class Peak:
-    """Of one process that did one thing."""
+    """The peak of one process with one call."""
 
     loaded_mib: float
-    """Held before the call: interpreter, libraries, model."""
+    """Used before the call: interpreter, libraries, model."""
     extra_mib: float
-    """Held at the worst moment of the call, beyond that."""
+    """Used in addition at the peak of the call."""
     seconds: float
-    """Of the first call at this length; for orientation, a clock of its own measures times."""
+    """Duration of the first call at this length; a rough value, times are measured separately."""
     way: str
 
 
@@ -36,10 +36,10 @@ def peak_of(run: Callable[[], object]) -> Peak:
     way = _reset()
     loaded = _resident("VmRSS") if _STATUS.exists() else _maximum()
     started = time.perf_counter()
-    kept = run()
+    result = run()
     seconds = time.perf_counter() - started
     most = _resident("VmHWM") if way == "VmHWM" else _maximum()
-    del kept
+    del result
     return Peak(loaded_mib=loaded, extra_mib=most - loaded, seconds=seconds, way=way)
 
 

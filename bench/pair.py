@@ -1,4 +1,4 @@
-"""Two things to be timed against each other."""
+"""Two calls to time against each other."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ class Pair:
     base: Run
     arm: Run
     against: str
-    """What the base is, in words for the table."""
+    """What the base is, for the table."""
     tokens: int | None = None
-    """How many there are, where that is not what was asked for."""
+    """The number of tokens, if it differs from the requested one."""

@@ -1,4 +1,4 @@
-"""The pairs that are timed against each other: what each costs, and what it is held against."""
+"""The pairs that are timed against each other: a measurement and what it is compared with."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def default_model(tokens: int, queries: str, measures: Sequence[str] = ()) -> Pa
 
 
 def to_the_end(tokens: int) -> Pair:
-    """As `all`, but the forward runs on to the last layer's end as the plain one does."""
+    """As `all`, but the forward pass runs to the end of the last layer, as the plain one does."""
     lens = attnscope.load(MODEL)
     lens.model.set_attn_implementation("sdpa")
     inputs = {"input_ids": torch.tensor([text_tokens(lens.tokenizer.encode, tokens)])}
@@ -79,7 +79,7 @@ def random_weights(name: str, tokens: int) -> Pair:
 
 
 def without_feature(name: str, tokens: int) -> Pair:
-    """Where transformers picks eager, a slow base: against SDPA instead, which has no softcap and ignores sinks."""
+    """Where transformers picks eager attention, a slow base: compare with SDPA, without softcap and sinks."""
     model, bare = random_model(name), random_model(name, softcapped=False)
     inputs = {"input_ids": torch.tensor([random_tokens(model.config.vocab_size, tokens)])}
     plain = _plain(bare, inputs)
@@ -92,7 +92,7 @@ def without_feature(name: str, tokens: int) -> Pair:
 
 
 def attention_alone(tokens: int, size: float) -> Pair:
-    """12 heads on 2 kv heads of width 128. size: of the queries; large ones make scores that exp can't take as is."""
+    """12 heads on 2 kv heads of width 128. size: of the queries; large ones give scores that overflow exp."""
     generator = torch.Generator().manual_seed(0)
     query = torch.randn(1, 12, tokens, 128, generator=generator) * size
     key, value = (torch.randn(1, 2, tokens, 128, generator=generator) for _ in range(2))
@@ -103,7 +103,7 @@ def attention_alone(tokens: int, size: float) -> Pair:
 
     def base() -> Tensor:
         output = F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale, enable_gqa=True)
-        return output.transpose(1, 2).contiguous()  # as transformers hands it on
+        return output.transpose(1, 2).contiguous()  # as transformers passes it on
 
     def arm() -> object:
         return BLOCKED.attend(call, view, ask)
@@ -120,8 +120,8 @@ def _plain(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Run:
 
 
 def _metered(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Run:
-    """Every layer, all queries, and on to the end: in a model of few layers, stopping at the last layer's attention as
-    the public interface does would leave out a good part of the forward and flatter the ratio.
+    """Every layer, all queries, to the end: in a model of few layers, stopping at the last layer's attention, as the
+    public interface does, would skip a good part of the forward pass and flatter the ratio.
     """
     weights = row_weights(["all"], real_rows(inputs))
     wanted = Wanted(weights, frozenset(range(model.config.num_hidden_layers)), stop=False)
@@ -136,7 +136,7 @@ def _metered(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Run:
 
 
 def _often(run: Run, times: int) -> Run:
-    """A call too short for the clock, several times over."""
+    """Repeats a call that is too short to time."""
 
     def repeated() -> Any:
         for _ in range(times):

@@ -1,4 +1,4 @@
-"""A run of any size without a model: random attention over made-up words, written as `attnscope run` writes it.
+"""A run of any size without a model: random attention over made-up words, in the format of `attnscope run`.
 
 python -m bench.random_run FOLDER [--prompts 500]
 """
@@ -32,7 +32,7 @@ WORDS = ("one", "head", "looks", "at", "#", "*", "seven", "rows", "of", "a", "gr
 BATCH = 8
 
 
-def study(prompts: int, models: int) -> dict[str, Any]:
+def study_content(prompts: int, models: int) -> dict[str, Any]:
     return {
         "title": "A made-up run",
         "question": "How fast is the explorer?",
@@ -59,32 +59,32 @@ def _sentence(chance: np.random.Generator, about: int) -> str:
 
 
 def make_run(path: Path, prompts: int = 500, layers: int = 30, heads: int = 9, models: int = 2) -> None:
-    """Every head has its own taste, fixed over prompts, so that there is something to find."""
-    text = yaml.safe_dump(study(prompts, models), sort_keys=False)
-    found = Study.model_validate(yaml.safe_load(text))
-    request = RunRequest(found, text, read_prompts(found, path), command=None)
+    """Write the run. Every head has the same preferences in all prompts, so that there is something to find."""
+    text = yaml.safe_dump(study_content(prompts, models), sort_keys=False)
+    study = Study.model_validate(yaml.safe_load(text))
+    request = RunRequest(study, text, read_prompts(study, path), command=None)
     folder = RunFolder(path)
-    axes = ModelAxes(range(layers), range(heads), found.measure.queries, found.rules)
-    taste = np.random.default_rng(1).gamma(1.0, 1.0, (layers, heads, 1, len(WORDS) + 1))
-    done: list[Finished] = []
+    axes = ModelAxes(range(layers), range(heads), study.measure.queries, study.rules)
+    preference = np.random.default_rng(1).gamma(1.0, 1.0, (layers, heads, 1, len(WORDS) + 1))
+    finished: list[Finished] = []
     with folder.locked():
         store = Store(path)
         folder.write_study(text)
         batch: dict[str, MeasuredCell] = {}
-        for number, model in enumerate(found.models):
+        for number, model in enumerate(study.models):
             for condition in ("none", "filler"):
                 for prompt in request.prompts.prompts:
                     cell = _cell(model.label, condition, prompt)
                     key = cell_key({"model": number}, cell)
-                    batch[key] = MeasuredCell(_record(cell, axes, taste, number))
-                    done.append((cell, key, axes))
+                    batch[key] = MeasuredCell(_record(cell, axes, preference, number))
+                    finished.append((cell, key, axes))
                     if len(batch) == BATCH:
                         store.write(batch)
                         batch = {}
         store.write(batch)
-        tables = write_tables(folder, store, done)
-        shards = store.facts([key for _, key, _ in done])
-        manifest = _manifest(request, found, layers, heads, len(done))
+        tables = write_tables(folder, store, finished)
+        shards = store.facts([key for _, key, _ in finished])
+        manifest = _manifest(request, study, layers, heads, len(finished))
         folder.write_manifest(manifest.model_copy(update={"tables": tables, "shards": shards}))
 
 
@@ -99,31 +99,31 @@ def _text(question: str, inserted: int) -> tuple[Text, list[Token]]:
     words = [("... ", INSERTED)] * inserted + [(f"{word} ", "question") for word in question.split()]
     tokens, spans, at = [], [], 0
     for place, (word, segment) in enumerate(words):
-        known = WORDS.index(word.strip()) if segment == "question" else len(WORDS)
-        tokens.append(Token(place, known, word, at, at + len(word)))
+        token_id = WORDS.index(word.strip()) if segment == "question" else len(WORDS)
+        tokens.append(Token(place, token_id, word, at, at + len(word)))
         spans.append(Span(segment, at, at + len(word)))
         at += len(word)
     return Text("".join(word for word, _ in words), tuple(spans)), tokens
 
 
-def _record(cell: Cell, axes: ModelAxes, taste: Any, model: int) -> Record:
+def _record(cell: Cell, axes: ModelAxes, preference: Any, model: int) -> Record:
     chance = np.random.default_rng([cell.prompt.number, model])
     keys = len(cell.tokens)
-    wish = taste[..., cell.ids] * chance.gamma(2.0, 1.0, (*taste.shape[:2], 2, keys)) + 0.05 * model
-    wish[..., 0] += 20
+    weights = preference[..., cell.ids] * chance.gamma(2.0, 1.0, (*preference.shape[:2], 2, keys)) + 0.05 * model
+    weights[..., 0] += 20
     seen = np.stack([np.ones(keys), np.arange(keys, 0, -1) / keys])
-    wish *= seen
+    weights *= seen
     uniform = np.stack([np.full(keys, 1 / keys), np.cumsum(1 / np.arange(keys, 0, -1))[::-1] / keys])
     arrays = {
-        "received": (wish / wish.sum(-1, keepdims=True)).astype(np.float32),
-        "view": np.zeros(taste.shape[0], dtype=np.int32),
+        "received": (weights / weights.sum(-1, keepdims=True)).astype(np.float32),
+        "view": np.zeros(preference.shape[0], dtype=np.int32),
         "received.uniform": uniform[None, None].astype(np.float32),
         "seen": seen[None, None].astype(np.float32),
     }
     return Record(cell.text.text, cell.tokens, list(axes.layers), list(axes.heads), axes.queries, arrays)
 
 
-def _manifest(request: RunRequest, found: Study, layers: int, heads: int, cells: int) -> Manifest:
+def _manifest(request: RunRequest, study: Study, layers: int, heads: int, cells: int) -> Manifest:
     facts = ModelFacts(
         spec={},
         path="",
@@ -141,10 +141,10 @@ def _manifest(request: RunRequest, found: Study, layers: int, heads: int, cells:
     return Manifest(
         status="finished",
         key=request.key,
-        study=found,
+        study=study,
         study_sha256=sha256(request.text.encode()),
         prompts=request.prompts.origin,
-        models={part.label: facts.model_copy(update={"spec": part.model_dump(mode="json")}) for part in found.models},
+        models={spec.label: facts.model_copy(update={"spec": spec.model_dump(mode="json")}) for spec in study.models},
         engine=request.engine,
         command=None,
         cells=cells,
@@ -161,6 +161,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m bench.random_run", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--prompts", type=int, default=500)
-    asked = parser.parse_args()
-    make_run(asked.folder, asked.prompts)
+    arguments = parser.parse_args()
+    make_run(arguments.folder, arguments.prompts)
     sys.exit(0)

@@ -8,45 +8,45 @@ from bench.cases import CASES
 from bench.store import Results
 from bench.tables import advantage, analysis_table, contest_table, cost_table, explorer_table, peak_table
 
-DISTURBED = 0.03  # a control this far from 1 says more about the machine than the ratio says about the arm
-FASTER, LESS = 4, 20  # what the project set itself against every other tool at 2,048 tokens
+DISTURBED = 0.03  # a control this far from 1 means that the machine was too noisy
+FASTER, LESS = 4, 20  # the project's targets against every other tool at 2,048 tokens
 
 INTRODUCTION = """\
 # Benchmarks
 
-What a measurement costs, on SmolLM2-135M-Instruct in fp32 unless said otherwise. Written by the benchmark itself:
+What a measurement costs, on SmolLM2-135M-Instruct in fp32 unless noted. The benchmark writes this page:
 
 ```
-make bench                                  # everything; leave the machine alone meanwhile
-.venv/bin/python -m bench --quick           # a smoke run of short prompts, into build/bench/
-.venv/bin/python -m bench --only all-2048   # one case again, beside the others' earlier results
+make bench                                  # everything; leave the machine idle meanwhile
+.venv/bin/python -m bench --quick           # a quick run with short prompts, into build/bench/
+.venv/bin/python -m bench --only all-2048   # repeat one case, keep the other results
 ```
 """
 
 READING = """\
 ## How to read it
 
-Runs are taken in turn in one process, after a round that is dropped; the base runs twice a round. A **ratio** is the
-median over rounds of the arm's time over the mean of the round's two base times, and the **middle half** is that of
-these rounds. **Of medians** is the arm's median time over the median of all base times: slow spells of the machine
-tilt it more, but it is the other usual way, and an aim counts as met only if both ways meet it. The **A/A control**
-is the base's second time over its first, so its distance from 1 is what this machine's noise alone does to a ratio.
-A difference between two ratios smaller than the control's distance from 1 means nothing.
+Runs alternate in one process, after a warm-up round; the base runs twice per round. A **ratio** is the median over
+rounds of the measured time divided by the mean of the round's two base times, and the **middle half** is the middle
+half of these ratios. **Of medians** is the median measured time divided by the median of all base times: slow spells of
+the machine distort it more, but it is the other usual way, and an aim counts as met only if both ways meet it. The
+**A/A control** is the base's second time divided by its first, so its distance from 1 is what noise alone does to a
+ratio. A difference between two ratios that is smaller than this distance means nothing.
 
 The base is `model.base_model(input_ids, use_cache=False)` with SDPA attention under `inference_mode`: no LM head. The
-public interface stops once it has read the last layer's attention, which saves it the rest of that layer, at most a
-thirtieth of the default model; ratios through it include this saving, and the row "run to its end" shows the
-cost without it. Models of a few layers, where it would flatter, always run to their end.
+public interface stops after the last layer's attention, which saves the rest of that layer, at most a thirtieth of the
+default model. Ratios include this saving; the row "run to its end" shows the cost without it. Models with few layers,
+where it would flatter, always run to their end.
 
-**Extra peak memory** is the kernel's high-water mark of a process that does one thing once, less what it held before;
-the mark is set back after the model is loaded and warmed up on 16 tokens. Several processes a case, the median of them.
+**Extra peak memory** is the kernel's high-water mark of a process with a single call, minus what it used before; the
+mark is reset after the model is loaded and warmed up on 16 tokens. It is the median of several processes per case.
 
-Contestants do the same work: received by each key from all queries and from the last one, mean over rows, every layer
-and head. Each is timed in turn with a plain SDPA forward of its own process, TransformerLens and nnsight in
-environments of their own. **Faster by** divides the two ratios; **takes less by** divides the extra peaks, each with
-what a plain forward needs anyway still in it; **less by** divides what is beyond that (anything of ours under 10 MiB,
-the noise of such a difference, counts as 10). **Largest difference** is that between its numbers and attnscope's. The
-tools are used as a careful user would: each layer reduced while the model runs, no LM head or one position of it, no
+Contestants do the same work: attention received by each key from all queries and from the last one, mean over rows, in
+every layer and head. Each alternates with a plain SDPA forward pass in its own process; TransformerLens and nnsight run
+in their own environments. **Faster by** divides the two ratios; **takes less by** divides the extra peaks, including
+what a plain forward pass needs anyway; **less by** divides what is beyond that (anything of ours under 10 MiB, the
+noise of such a difference, counts as 10). **Largest difference** is between its numbers and attnscope's. The tools are
+used as a careful user would use them: each layer reduced while the model runs, no LM head or one position of it, no
 weights folded. `output_attentions` and the row "cache" keep every layer's matrix and reduce at the end.
 """
 
@@ -56,23 +56,23 @@ def page(results: Results) -> str:
         INTRODUCTION,
         "## Cost\n",
         *cost_table(results, "cost"),
-        "\n## Cost of what a model's attention may have besides\n",
+        "\n## Cost of special kinds of attention\n",
         *cost_table(results, "feature"),
         "\n## Memory\n",
         *peak_table(results, "memory"),
         "\n## The same work done by other tools\n",
         *contest_table(results),
         "\n## Statistics\n",
-        "Of stored numbers, without a model.\n",
+        "On stored numbers, without a model.\n",
         *analysis_table(results),
         "\n## The explorer\n",
         *explorer_table(results),
         "\n## A long prompt\n",
-        "Once each, one after the other, so without a control: the ratio of their times is rough. SmolLM2 was trained",
-        "on 8,192 tokens; the numbers beyond mean little, their cost is real.\n",
+        "Run once each, so without a control: the ratio of their times is rough. SmolLM2 was trained",
+        "on 8,192 tokens; numbers beyond that mean little, but their cost is real.\n",
         *peak_table(results, "long"),
         "\n" + READING,
-        "## What this run says\n",
+        "## Findings\n",
         *_findings(results),
         "\n## Made with\n",
         *_made_with(results),
@@ -87,7 +87,7 @@ def _findings(results: Results) -> list[str]:
     lines = [f"- Noise: the control furthest from 1 is off by {max(noise.values()):.1%}."] if noise else []
     disturbed = [f"`{name}`" for name, distance in noise.items() if distance > DISTURBED]
     if disturbed:
-        lines.append(f"- Disturbed, to be taken again on a quiet machine (control off by over {DISTURBED:.0%}): ")
+        lines.append(f"- Too noisy, repeat on a quiet machine (control off by over {DISTURBED:.0%}): ")
         lines[-1] += f"{', '.join(disturbed)}."
     for case in CASES:
         found = results.cases.get(case.name)
@@ -112,7 +112,7 @@ def _short_of_aims(results: Results, title: str, found: dict[str, Any]) -> list[
     faster, less, beyond = factors.words()
     lines = []
     if factors.faster < FASTER:
-        bound = found["timing"]["ratio"]  # what costs no more than a plain forward is faster by this
+        bound = found["timing"]["ratio"]  # of a tool that costs no more than a plain forward pass
         lines.append(f"- Short of the aim of {FASTER}x faster: {title}, {faster}; a free measurement: {bound:.1f}x.")
     if factors.less < LESS:
         lines.append(
@@ -127,8 +127,8 @@ def _worse(timing: dict[str, Any]) -> float:
 
 def _made_with(results: Results) -> list[str]:
     lines = [f"- {key}: {value}" for key, value in results.machine.items()]
-    for name, held in results.versions.items():
-        packages = ", ".join(f"{package} {number}" for package, number in held.items())
+    for name, versions in results.versions.items():
+        packages = ", ".join(f"{package} {number}" for package, number in versions.items())
         lines.append(f"- environment of {name}: {packages}")
     dates = sorted({found["date"] for found in results.cases.values()})
     if len(dates) > 1:

@@ -1,4 +1,4 @@
-"""One run of the benchmark: where its scratch files are, and how it starts a child and learns what it found."""
+"""One run of the benchmark: its scratch files, and how it starts a child and reads the result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LONGEST = 32768
 
 
 class ChildError(Exception):
-    """A child failed; the message is its last line of error, or the signal that ended it."""
+    """A child failed; the message is the last line of its errors, or the signal that ended it."""
 
 
 @dataclass
@@ -65,17 +65,17 @@ class Session:
         return self.child("contest", arguments, python)
 
     def difference(self, contestant: str, tokens: int) -> float:
-        """The largest between what this contestant and attnscope found at this length."""
+        """The largest difference between the numbers of this contestant and attnscope at this length."""
         if ("attnscope_meter", tokens) not in self._seen:
             self.contest("peak", "attnscope_meter", tokens)
         ours, theirs = (np.load(self._seen[name, tokens]) for name in ("attnscope_meter", contestant))
         if ours.shape != theirs.shape:
-            raise ChildError(f"found {theirs.shape} numbers where attnscope found {ours.shape}")
+            raise ChildError(f"gave numbers of shape {theirs.shape}, attnscope {ours.shape}")
         return float(np.abs(ours - theirs).max())
 
     def child(self, program: str, arguments: list[str], python: Path | None = None) -> dict[str, Any]:
-        """Runs bench.children.PROGRAM with offline libraries; its words go on to the terminal as they come."""
-        out, errors = self.scratch / "found.json", self.scratch / "errors.txt"
+        """Run bench.children.PROGRAM with offline libraries; its output goes to the terminal."""
+        out, errors = self.scratch / "result.json", self.scratch / "errors.txt"
         out.unlink(missing_ok=True)
         command = [str(python or sys.executable), "-m", f"bench.children.{program}", *arguments, "--out", str(out)]
         quiet = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "TRANSFORMERS_VERBOSITY": "error", "PYTHONWARNINGS": "ignore"}
@@ -85,8 +85,8 @@ class Session:
             done = subprocess.run(command, cwd=ROOT, env=os.environ | quiet, stderr=sink, check=False)
         if done.returncode or not out.exists():
             raise ChildError(_reason(done.returncode, errors.read_text(errors="replace")))
-        found: dict[str, Any] = json.loads(out.read_text())
-        return found
+        result: dict[str, Any] = json.loads(out.read_text())
+        return result
 
 
 def _reason(code: int, errors: str) -> str:

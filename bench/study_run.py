@@ -1,4 +1,4 @@
-"""A whole study run against the bare model's forward over the same tokens."""
+"""A whole study run, compared with the bare model's forward pass over the same tokens."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ measure: {{queries: [last, all]}}
 
 
 def study_run(prompts: int, *, batched: bool) -> Pair:
-    """Prompts of three lengths. The run makes cells, batches, measures, writes cells and tables; its model is loaded
-    before, as the bare model's is, and the second look at some cells is left out. batched: the bare model gets padded
-    batches too, those that the run makes; else one prompt after the other."""
+    """Prompts of three lengths. The run builds cells and batches, measures, and writes shards and tables; its model is
+    loaded before, like the bare model, and the spot check is left out. batched: the bare model gets the run's own
+    padded batches; otherwise one prompt at a time."""
     home = Path(tempfile.mkdtemp(prefix="attnscope-study-"))
     file = home / "study.yaml"
     file.write_text(STUDY.format(count=prompts // 3), encoding="utf-8")
-    order = request_study(str(file))
+    request = request_study(str(file))
     lens = attnscope.load("smollm2-135m-instruct")
-    lens.evidence(order.study.measure.queries, order.study.measure.all_measures)
-    cells, _ = CellMaker(order.study, order.prompts, order.study.models[0], lens.tokenization, None).make()
+    lens.evidence(request.study.measure.queries, request.study.measure.all_measures)
+    cells, _ = CellMaker(request.study, request.prompts, request.study.models[0], lens.tokenization, None).make()
     lengths = [len(cell.tokens) for cell in cells]
     groups = batches(lengths, Budget(2048)) if batched else [[number] for number in range(len(cells))]
     inputs = [_padded([cells[number].ids for number in group]) for group in groups]
@@ -52,10 +52,10 @@ def study_run(prompts: int, *, batched: bool) -> Pair:
 
     def arm() -> None:
         shutil.rmtree(home / "run", ignore_errors=True)
-        runs.perform(order, RunFolder(home / "run"), load=lambda *_, **__: lens, spot_check=False)
+        runs.perform(request, RunFolder(home / "run"), load=lambda *_, **__: lens, spot_check=False)
 
-    told = "in the run's own padded batches" if batched else "one prompt after the other"
-    return Pair(base, arm, f"plain forward, sdpa, {told}", tokens=sum(lengths))
+    how = "in the run's own padded batches" if batched else "one prompt at a time"
+    return Pair(base, arm, f"plain forward, sdpa, {how}", tokens=sum(lengths))
 
 
 def _padded(prompts: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor | None]:

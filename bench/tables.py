@@ -10,7 +10,7 @@ from typing import Any
 from bench.cases import CASES, Case, Table
 from bench.store import Results
 
-NOISE_MIB = 10.0  # medians of a plain forward's peak differ by about this much between runs of the benchmark
+NOISE_MIB = 10.0  # median peaks of a plain forward pass differ by about this much between benchmark runs
 
 
 def cost_table(results: Results, table: Table) -> list[str]:
@@ -71,9 +71,9 @@ def explorer_table(results: Results) -> list[str]:
     return [
         *lines,
         "",
-        "A run of random numbers, 2 models x 2 conditions x 30 layers x 9 heads, with its report. Every click asks for",
-        "something new, of a server that was started four seconds before; questions that belong together are asked at",
-        "once, as a browser does. The aims: under 2 s to start, under 200 ms for a click.",
+        "A run of random numbers, 2 models x 2 conditions x 30 layers x 9 heads, with its report. Every click requests",
+        "something new from a server that was started four seconds before; requests of one click are sent at",
+        "once, as in a browser. The aims: under 2 s to start, under 200 ms for a click.",
     ]
 
 
@@ -111,9 +111,9 @@ class Advantage:
     faster: float
     less: float
     beyond: float | None
-    """Of the memory beyond what a plain forward takes."""
+    """For memory beyond that of a plain forward pass."""
     floored: bool
-    """Ours beyond plain can't be told from noise, so `beyond` is the least that it can be."""
+    """Our memory beyond plain is within the noise, so `beyond` is a lower bound."""
 
     def words(self) -> tuple[str, str, str]:
         beyond = "" if self.beyond is None else f"**{'> ' if self.floored else ''}{self.beyond:.1f}x**"
@@ -134,7 +134,7 @@ def advantage(results: Results, found: dict[str, Any]) -> Advantage | None:
 
 
 def beyond_plain(results: Results, found: dict[str, Any]) -> float | None:
-    """MiB of extra peak memory beyond a plain forward's at this length, where that was measured."""
+    """MiB of extra peak memory beyond that of a plain forward pass at this length, if measured."""
     plain = results.of("plain", found["tokens"], timed=False)
     if plain is None or found["contestant"] == "plain":
         return None

@@ -1,7 +1,7 @@
 """Compares two runs by key and prints the largest difference of every column: python scripts/compare_runs.py ONE TWO
 
-Either may be of the format before shards (received.parquet, views.parquet, patterns.parquet), which is read directly.
-Ends with 1 if a key is in one of them only, a text differs, or a number differs by more than the tolerance.
+Either may be in the format before shards (received.parquet, views.parquet, patterns.parquet), which is read directly.
+Exits with 1 if a key is in only one of them, a text differs, or a number differs by more than the tolerance.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _NAMES = ("model", "condition", "queries", "segment", "token_class", "pattern", 
 
 
 class Source(Protocol):
-    """A run of some format: its tables, side by side, in the columns of this version."""
+    """A run in some format: its tables, side by side, with the columns of this version."""
 
     sides: list[tuple[str, str]]
 
     def table(self, name: str, model: str, condition: str) -> pl.DataFrame: ...
 
 
-class New:
+class CurrentRun:
     """A run in this version's format."""
 
     def __init__(self, path: Path) -> None:
@@ -53,7 +53,7 @@ class New:
         if name != "received":
             here = (pl.col("model") == model) & (pl.col("condition") == condition)
             return self.run.table(name).filter(here).collect()
-        return _with_outlook(self._exported("received", model, condition), self._exported("views", model, condition))
+        return _with_views(self._exported("received", model, condition), self._exported("views", model, condition))
 
     def _exported(self, table: str, model: str, condition: str) -> pl.DataFrame:
         batches = [
@@ -68,7 +68,7 @@ class New:
         return _frame(pa.Table.from_batches(batches).unify_dictionaries())
 
 
-class Former:
+class OldRun:
     """A run in the format before shards: numbers of heads are in received.parquet and patterns.parquet."""
 
     def __init__(self, path: Path) -> None:
@@ -84,7 +84,7 @@ class Former:
         if name == "heads":
             return self._heads(here)
         if name == "received":
-            return _with_outlook(self._read("received").filter(here), self._read("views").filter(here))
+            return _with_views(self._read("received").filter(here), self._read("views").filter(here))
         frame = self._read(name).filter(here)
         return frame.with_columns(measure=pl.lit("received")) if name == "mass" else frame
 
@@ -112,7 +112,7 @@ class Former:
 
 def opened(path: Path) -> Source:
     manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
-    return New(path) if "version" in manifest else Former(path)
+    return CurrentRun(path) if "version" in manifest else OldRun(path)
 
 
 def _frame(table: pa.Table) -> pl.DataFrame:
@@ -121,8 +121,8 @@ def _frame(table: pa.Table) -> pl.DataFrame:
     return frame.with_columns(pl.col(each).cast(pl.String) for each in _NAMES if each in frame.columns)
 
 
-def _with_outlook(received: pl.DataFrame, views: pl.DataFrame) -> pl.DataFrame:
-    """What every head's queries see, beside what its keys receive: the numbers of views differ between formats."""
+def _with_views(received: pl.DataFrame, views: pl.DataFrame) -> pl.DataFrame:
+    """Join what every head's queries see to what its keys receive; views are numbered differently in each format."""
     on = ["prompt", "queries", "view"]
     columns = ["prompt", *HEAD, "received", "uniform", "seen"]
     alike = views.filter(pl.col("head").is_null()).drop("head", "model", "condition")
@@ -133,7 +133,7 @@ def _with_outlook(received: pl.DataFrame, views: pl.DataFrame) -> pl.DataFrame:
 
 @dataclass
 class Difference:
-    """Of one column of one table, over all sides compared."""
+    """The differences in one column of one table, over all sides."""
 
     rows: int = 0
     apart: int = 0
@@ -143,8 +143,8 @@ class Difference:
 
 
 def differences(one: Source, two: Source) -> tuple[dict[tuple[str, str], Difference], list[str]]:
-    """By table and column; and what is in one of the runs only."""
-    found: dict[tuple[str, str], Difference] = {}
+    """Differences by table and column; and what is in only one of the runs."""
+    by_column: dict[tuple[str, str], Difference] = {}
     alone = [f"{side} is only in the first run" for side in one.sides if side not in two.sides]
     alone += [f"{side} is only in the second run" for side in two.sides if side not in one.sides]
     for model, condition in (side for side in one.sides if side in two.sides):
@@ -155,45 +155,45 @@ def differences(one: Source, two: Source) -> tuple[dict[tuple[str, str], Differe
                 if len(rest):
                     alone.append(f"{table}, {model}, {condition}: {len(rest)} rows are only in the {which} run")
                 if frame.select(keys).is_duplicated().any():
-                    alone.append(f"{table}, {model}, {condition}: keys are there twice in the {which} run")
+                    alone.append(f"{table}, {model}, {condition}: keys occur twice in the {which} run")
             both = first.join(second, on=keys, suffix=" of two")
             for column in first.columns:
                 if f"{column} of two" in both.columns and column not in LEFT_OUT:
-                    known = found.setdefault((table, column), Difference())
-                    _compare(both, column, keys, f"{model}, {condition}", known)
-    return found, alone
+                    difference = by_column.setdefault((table, column), Difference())
+                    _compare(both, column, keys, f"{model}, {condition}", difference)
+    return by_column, alone
 
 
-def _compare(both: pl.DataFrame, column: str, keys: list[str], side: str, known: Difference) -> None:
+def _compare(both: pl.DataFrame, column: str, keys: list[str], side: str, difference: Difference) -> None:
     one, two = both[column], both[f"{column} of two"]
-    known.rows += len(both)
+    difference.rows += len(both)
     if isinstance(one.dtype, pl.List) and one.dtype.inner in (pl.Float32, pl.Float64):
         same = one.list.len() == two.list.len()
-        known.apart += int((~same).sum())
+        difference.apart += int((~same).sum())
         lengths = one.filter(same).list.len().to_numpy()
         apart = np.abs(_numbers(one.filter(same).explode()) - _numbers(two.filter(same).explode()))
         rows = np.repeat(np.flatnonzero(same.to_numpy()), lengths)
     elif one.dtype.is_float():
         first, second = _numbers(one), _numbers(two)
-        known.apart += int((np.isnan(first) != np.isnan(second)).sum()) if column != "expected" else 0
+        difference.apart += int((np.isnan(first) != np.isnan(second)).sum()) if column != "expected" else 0
         apart, rows = np.abs(first - second), np.arange(len(both))
     else:
-        known.apart += int((one.ne_missing(two)).sum())
+        difference.apart += int((one.ne_missing(two)).sum())
         return
-    if len(apart) and np.nanmax(apart, initial=0.0) > known.largest:
+    if len(apart) and np.nanmax(apart, initial=0.0) > difference.largest:
         place = int(np.nanargmax(apart))
-        known.largest = float(apart[place])
+        difference.largest = float(apart[place])
         labels = both.select(keys).row(int(rows[place]), named=True)
-        known.where = ", ".join([side, *(f"{key} {label}" for key, label in labels.items())])
+        difference.where = ", ".join([side, *(f"{key} {label}" for key, label in labels.items())])
 
 
 def _numbers(column: pl.Series) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     return column.cast(pl.Float64).fill_null(float("nan")).to_numpy()
 
 
-def lines(found: dict[tuple[str, str], Difference], alone: list[str]) -> Iterator[str]:
+def lines(by_column: dict[tuple[str, str], Difference], alone: list[str]) -> Iterator[str]:
     yield f"{'table':10}{'column':16}{'rows':>10}{'differ':>8}  largest difference"
-    for (table, column), each in found.items():
+    for (table, column), each in by_column.items():
         place = f"  at {each.where}" if each.where else ""
         yield f"{table:10}{column:16}{each.rows:>10}{each.apart:>8}  {each.largest:.2e}{place}"
     yield from alone
@@ -204,12 +204,12 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("one", type=Path)
     parser.add_argument("two", type=Path)
     parser.add_argument("--tolerance", type=float, default=TOLERANCE)
-    asked = parser.parse_args(words)
-    found, alone = differences(opened(asked.one), opened(asked.two))
-    for line in lines(found, alone):
+    arguments = parser.parse_args(words)
+    by_column, alone = differences(opened(arguments.one), opened(arguments.two))
+    for line in lines(by_column, alone):
         print(line)  # noqa: T201
-    same = not alone and all(each.apart == 0 and each.largest <= asked.tolerance for each in found.values())
-    print("the same" if same else f"NOT the same within {asked.tolerance:g}")  # noqa: T201
+    same = not alone and all(each.apart == 0 and each.largest <= arguments.tolerance for each in by_column.values())
+    print("the same" if same else f"NOT the same within {arguments.tolerance:g}")  # noqa: T201
     return 0 if same else 1
 
 

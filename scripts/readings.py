@@ -13,7 +13,7 @@ MODELS = ["Qwen-Phys", "Qwen-Instruct"]
 
 
 def symbols() -> pl.DataFrame:
-    """In the columns of a bar chart; low and high are the lowest and the highest reading."""
+    """The table of a bar chart; low and high are the lowest and the highest reading."""
     rows = pl.read_csv(REFERENCE / "symbols-readings.csv", schema_overrides={"reading": pl.String})
     keys = ["layer", "model"]
     totals = rows.group_by(*keys, "reading").agg(pl.col("mass").sum()).group_by(keys)

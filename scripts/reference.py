@@ -1,4 +1,4 @@
-"""Writes the reference pages that are made from the code; a test says when they are stale."""
+"""Writes the reference pages that are generated from the code; a test fails when they are stale."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ SECTIONS = {
 
 
 def pages() -> dict[Path, str]:
-    """Every generated page, by its path; of attnscope alone, whatever plugins are installed."""
+    """Every generated page, by path; without plugins, whichever are installed."""
     with built_in_only():
         return _pages()
 
@@ -81,7 +81,7 @@ def _pages() -> dict[Path, str]:
 def _cli() -> Iterator[str]:
     yield "# Command line"
     yield ""
-    yield "Made from the commands themselves by `make docs`. Exit codes: 0 done, 2 something to fix (one line"
+    yield "Generated from the commands by `make docs`. Exit codes: 0 done, 2 something to fix (one line"
     yield "on standard error), 130 stopped with Ctrl-C."
     group = typer.main.get_command(app)
     context = typer.Context(group, info_name="attnscope")
@@ -100,15 +100,15 @@ def _row(parameter: object) -> str:
     is_argument = getattr(parameter, "param_type_name", "") == "argument"
     shown = f"`{str(getattr(parameter, 'name', '')).upper()}`" if is_argument else f"`{', '.join(names)}`"
     default = getattr(parameter, "default", None)
-    told = "" if default in (None, False, (), [], "") or callable(default) else f"`{default}`"
-    return f"| {shown} | {getattr(parameter, 'help', '') or ''} | {told} |".replace("|  |", "| |")
+    default_words = "" if default in (None, False, (), [], "") or callable(default) else f"`{default}`"
+    return f"| {shown} | {getattr(parameter, 'help', '') or ''} | {default_words} |".replace("|  |", "| |")
 
 
 def _study_file() -> Iterator[str]:
     yield "# The study file"
     yield ""
-    yield "Made from the code by `make docs`. `attnscope new FILE` writes a commented one to start from; the schema"
-    yield "for editors is `src/attnscope/study/study.schema.json`. Put texts with `:`, `#` or `*` in quotes."
+    yield "Generated from the code by `make docs`. `attnscope new FILE` writes a commented one to start from; the"
+    yield "schema for editors is `src/attnscope/study/study.schema.json`. Quote text that contains `:`, `#` or `*`."
     yield "\n## Top level\n"
     yield from _keys(schema.Study)
     for name, part in SECTIONS.items():
@@ -161,7 +161,7 @@ def _rules() -> Iterator[str]:
     yield "\n### Class rules\n"
     yield "A class has one rule, written as text or as a mapping: `digits: re:[0-9]` is `digits: {regex: '[0-9]'}`."
     yield "Text without a prefix is a set of characters: `'#*'` is any `#` or `*`. A prefix is a word of two or more"
-    yield "letters, digits, `_` or `-` right before a colon, and one that no rule has is refused. To use such text as"
+    yield "letters, digits, `_` or `-` right before a colon; an unknown prefix is refused. To use such text as"
     yield "characters, write `chars:` before it. `in:SEGMENT:` before characters or a pattern is `within`."
     yield ""
     yield "| text | key | meaning |\n|---|---|---|"
@@ -174,7 +174,7 @@ MORE = {"figures": _figure_options, "measure": _measures, "conditions": _edits, 
 
 
 def _keys(part: type[BaseModel], but: type[BaseModel] | None = None) -> Iterator[str]:
-    """A table of a mapping's keys, but: without those of another."""
+    """A table of a mapping's keys. but: leave out the keys of this mapping."""
     yield "| key | takes | default | meaning |\n|---|---|---|---|"
     for name, info in part.model_fields.items():
         if but is not None and name in but.model_fields:
@@ -192,11 +192,11 @@ def _default(value: Any) -> str:
 
 
 def _words(annotation: Any) -> str:
-    """A type in a reader's words."""
+    """A type, in plain words."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin in (Union, types.UnionType):
-        kept = [_words(each) for each in inner if each is not type(None)]
-        return " or ".join(dict.fromkeys(kept))
+        alternatives = [_words(each) for each in inner if each is not type(None)]
+        return " or ".join(dict.fromkeys(alternatives))
     if origin is Literal:
         return ", ".join(f"`{each}`" for each in inner)
     if origin is list:
@@ -216,36 +216,36 @@ def _words(annotation: Any) -> str:
 RUN = """\
 # What a run holds
 
-Made from the code by `make docs`. Column names are a contract; more may join. Rows are in the study's order, and
-the same study on the same machine gives the same bytes.
+Generated from the code by `make docs`. Column names are a contract; columns may be added. Rows are in the study's
+order, and the same study on the same machine gives the same bytes.
 
 - `manifest.json`: the study, versions, hashes of model files, evidence, prompts dropped, timings, status, and the
-  SHA-256 of every table and every shard in use; it carries its own
-- `study.yaml`: the study file as it was written
+  SHA-256 of every table, of every shard in use, and of itself
+- `study.yaml`: a copy of the study file
 - `shards/SHA256.safetensors`: what was measured, one file per batch, named by the SHA-256 of its bytes
-- `prompts`, `tokens`, `mass` and `heads`, as Parquet: the tables below, made from the shards
-- `exports/{received,views}.parquet`: the large arrays, if you asked for them with `attnscope export`
+- `prompts`, `tokens`, `mass` and `heads`, as Parquet: the tables below, derived from the shards
+- `exports/{received,views}.parquet`: the large arrays, if you export them with `attnscope export`
 - `figures/NAME.{svg,png,pdf,vl.json,csv,md}`: the picture, its description, its numbers, its reading
 - `comparisons/{heads,classes}.csv`, `comparisons.md`: what differs between conditions and models
-- `evidence.md`, `evidence.json`: what shows that the numbers can be believed
+- `evidence.md`, `evidence.json`: the checks behind the numbers
 - `report.html`: everything on one page
-- `cached/`: results that take long, for the explorer to find; can be removed
+- `cached/`: slow results, cached for the explorer; safe to delete
 
-A manifest, study file, table or shard that was changed, cut or replaced after it was written is noticed and named
-before a number of it is shown; a cached result is computed again. The same `attnscope run` repairs the run: tables
-are written again from the shards, and what a lost shard held is measured again. To read tables that you changed
-yourself, use `Run(path, verify=False)`: they are read by key, so the order of rows means nothing. While a run is
-measured, its tables are written now and then with what is there so far. Runs of earlier formats are refused with
-the command that measures them again.
+If a manifest, study file, table or shard was changed, truncated or replaced after it was written, attnscope refuses
+it by name before it shows any of its numbers; a damaged cached result is computed again. Repeating the same
+`attnscope run` repairs the run: tables are rewritten from the shards, and the cells of a lost shard are measured
+again. To read tables that you changed yourself, use `Run(path, verify=False)`: they are read by key, so the order of
+rows does not matter. While a run is being measured, its tables are rewritten from time to time with the results so
+far. Runs in earlier formats are refused; the error gives the command that measures them again.
 
 ## Shards
 
 An array is named CELL/NAME, where CELL is the column `cell` of the table `prompts`. `received` has the axes layer,
 head, queries and key, and so has any other measure with one number per key; a measure with one number per head has
-no key axis. `view` gives every layer the number of its view. `seen` (the share of queries that see a key),
+no key axis. `view` is the number of each layer's view. `seen` (the share of queries that see a key),
 `NAME.uniform` (the measure's value for uniform attention) and `NAME.defined` (the share of queries that have a
-value) have views in place of layers, and one head if all heads are alike. The metadata entry `attnscope` holds the
-names of the axes and the labels of layers, heads and query groups, as JSON."""
+value) have views in place of layers, and a single head if all heads share them. The metadata entry `attnscope` has
+the names of the axes and the labels of layers, heads and query groups, as JSON."""
 
 
 def _run() -> Iterator[str]:
@@ -261,7 +261,7 @@ def _run() -> Iterator[str]:
 def _figures() -> Iterator[str]:
     yield "# Figures"
     yield ""
-    yield "Made from the code by `make docs`. A figure is an entry of `figures:` in a study file. All kinds share"
+    yield "Generated from the code by `make docs`. A figure is an entry of `figures:` in a study file. All kinds share"
     yield "these keys:"
     yield ""
     yield from _keys(schema.FigureSpec)

@@ -1,4 +1,4 @@
-"""What the statistics do on data whose truth is known: the tables of docs/statistics.md."""
+"""How the statistics perform on simulated data: the tables of docs/statistics.md."""
 
 # ruff: noqa: T201
 
@@ -27,7 +27,7 @@ DRAWS: dict[str, Callable[[np.random.Generator, tuple[int, int]], Floats]] = {
 
 
 def coverage() -> None:
-    """How often the 95 % interval holds the true mean."""
+    """How often the 95 % interval contains the true mean."""
     counts = (8, 20, 40, 100, 500)
     print("| differences | " + " | ".join(f"n = {n}" for n in counts) + " |\n|---|" + "---|" * len(counts))
     for name, draw in DRAWS.items():

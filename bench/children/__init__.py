@@ -1,1 +1,1 @@
-"""Programs the benchmark starts, one process a measurement. Each writes one JSON object to the file it is given."""
+"""Programs that the benchmark starts, one process per measurement. Each writes one JSON object to the given file."""

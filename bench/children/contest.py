@@ -1,4 +1,4 @@
-"""One contestant: timed in turn with a plain forward of its own process, or run once for its peak memory."""
+"""One contestant: timed alternating with a plain forward pass in the same process, or run once for its peak memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bench.contestants import CONTESTANTS
 from bench.memory import peak_of
 from bench.prompts import read_tokens
 
-WARM_TOKENS = 16  # brings weights and libraries into memory, so that they don't count as the call's own
+WARM_TOKENS = 16  # loads weights and libraries into memory, so that they don't count towards the call
 
 
 def main() -> None:
@@ -30,22 +30,22 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--received", type=Path)
     parser.add_argument("--out", type=Path, required=True)
-    asked = parser.parse_args()
-    tokens = read_tokens(asked.folder / "tokens.json", asked.tokens)
-    run = _prepare(asked.contestant, asked.folder)
+    arguments = parser.parse_args()
+    tokens = read_tokens(arguments.folder / "tokens.json", arguments.tokens)
+    run = _prepare(arguments.contestant, arguments.folder)
     run(tokens[:WARM_TOKENS])
-    found: dict[str, Any]
-    if asked.mode == "time":
-        plain = _prepare("plain", asked.folder)
+    result: dict[str, Any]
+    if arguments.mode == "time":
+        plain = _prepare("plain", arguments.folder)
         say = partial(print, "   ", flush=True)
-        timing = interleave(lambda: plain(tokens), lambda: run(tokens), asked.rounds, say)
-        found = {"timing": asdict(timing)}
+        timing = interleave(lambda: plain(tokens), lambda: run(tokens), arguments.rounds, say)
+        result = {"timing": asdict(timing)}
     else:
         results: list[Any] = []
-        found = {"peak": asdict(peak_of(lambda: results.append(run(tokens))))}
-        if asked.received is not None:
-            np.save(asked.received, results[0])
-    asked.out.write_text(json.dumps(found))
+        result = {"peak": asdict(peak_of(lambda: results.append(run(tokens))))}
+        if arguments.received is not None:
+            np.save(arguments.received, results[0])
+    arguments.out.write_text(json.dumps(result))
 
 
 def _prepare(contestant: str, folder: Path) -> Callable[[list[int]], Any]:

@@ -1,4 +1,4 @@
-"""Times one pair of bench.pairs in turn."""
+"""Times one pair of bench.pairs, taking turns."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, required=True)
     parser.add_argument("--rounds", type=int, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    asked = parser.parse_args()
-    pair = PAIRS[asked.pair](asked.tokens)
-    timing = interleave(pair.base, pair.arm, asked.rounds, partial(print, "   ", flush=True))
-    told = {"timing": asdict(timing), "against": pair.against}
-    asked.out.write_text(json.dumps(told if pair.tokens is None else told | {"tokens": pair.tokens}))
+    arguments = parser.parse_args()
+    pair = PAIRS[arguments.pair](arguments.tokens)
+    timing = interleave(pair.base, pair.arm, arguments.rounds, partial(print, "   ", flush=True))
+    result = {"timing": asdict(timing), "against": pair.against}
+    arguments.out.write_text(json.dumps(result if pair.tokens is None else result | {"tokens": pair.tokens}))
 
 
 if __name__ == "__main__":

@@ -16,13 +16,13 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--tokens", type=int, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     lens = attnscope.load(MODEL)
-    lens.model.save_pretrained(asked.folder)
-    lens.tokenizer.save_pretrained(asked.folder)
-    tokens = text_tokens(lens.tokenizer.encode, asked.tokens)
-    (asked.folder / "tokens.json").write_text(json.dumps(tokens))
-    asked.out.write_text(json.dumps({"tokens": len(tokens)}))
+    lens.model.save_pretrained(arguments.folder)
+    lens.tokenizer.save_pretrained(arguments.folder)
+    tokens = text_tokens(lens.tokenizer.encode, arguments.tokens)
+    (arguments.folder / "tokens.json").write_text(json.dumps(tokens))
+    arguments.out.write_text(json.dumps({"tokens": len(tokens)}))
 
 
 if __name__ == "__main__":

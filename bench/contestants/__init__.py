@@ -1,4 +1,4 @@
-"""Tools that can tell what every key received, all set the same work.
+"""Tools that can measure what every key receives, all given the same work.
 
 A contestant is a module here with `prepare(folder)`, which loads the model saved there and returns a function from
 token ids to received [layer, head, (all, last), key], mean over query rows. It runs in its own environment, without
@@ -15,7 +15,7 @@ class Contestant:
     module: str
     title: str
     requirement: str | None = None
-    """What pip installs for it; None: it runs in our own environment."""
+    """What pip installs for it; None if it runs in our own environment."""
 
 
 CONTESTANTS = {

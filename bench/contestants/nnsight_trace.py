@@ -1,4 +1,4 @@
-"""nnsight as a careful user would: a trace of the body without its LM head, saving each layer's means alone."""
+"""nnsight as a careful user would: a trace of the body without its LM head, saving only each layer's means."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def prepare(folder: Path) -> Callable[[list[int]], np.ndarray[Any, Any]]:
                 for layer in body.layers:
                     weights = layer.self_attn.output[1]
                     received.append(torch.stack((weights[0].mean(1), weights[0, :, -1]), 1))
-                    del weights  # held on to, it keeps matrices of earlier layers in memory
+                    del weights  # otherwise it keeps matrices of earlier layers in memory
             return torch.stack(list(received)).numpy()
 
     return run

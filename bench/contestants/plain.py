@@ -1,4 +1,4 @@
-"""The forward everyone is measured against: SDPA, no LM head, no cache."""
+"""The forward pass that all are compared with: SDPA, no LM head, no cache."""
 
 from __future__ import annotations
 

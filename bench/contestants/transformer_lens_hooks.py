@@ -1,4 +1,4 @@
-"""TransformerLens as a careful user would: a hook on each pattern that keeps the means alone, raw weights (nothing
+"""TransformerLens as a careful user would: a hook on each pattern that keeps only the means, raw weights (nothing
 folded or centred), logits of one position only.
 """
 

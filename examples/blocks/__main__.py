@@ -1,4 +1,4 @@
-"""`python -m examples.blocks`: from nothing to a tested adapter with its card; run again, it goes on where it was."""
+"""`python -m examples.blocks`: from nothing to a tested adapter with its card; continues after a stop."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from .recipe import BASE, DECOY_COUNT, DECOYS, HELD_OUT, HELD_OUT_COUNT, HELD_OU
 from .training import CHECKPOINT, Training
 
 SHOWN = 25  # steps over which the loss and accuracy shown are averaged
-TOLD = 100  # steps between lines that stay
+REPORTED = 100  # steps between lines that stay on screen
 
 
 def main(
     out: Annotated[Path, typer.Option(help="Folder for the checkpoint and the adapter.")] = Path("runs/blocks"),
-    steps: Annotated[int | None, typer.Option(min=1, help="Stop training here, to try the recipe.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Stop training after this step, to try the recipe.")] = None,
     asked: Annotated[
-        int, typer.Option(min=1, max=HELD_OUT_COUNT, help="How many held-out puzzles are asked.")
+        int, typer.Option(min=1, max=HELD_OUT_COUNT, help="How many held-out puzzles to ask.")
     ] = HELD_OUT_COUNT,
 ) -> None:
     """Train SmolLM2-135M-Instruct on ASCII puzzles, test it before and after, write the adapter and its card."""
     console, complaints = Console(), Console(stderr=True, soft_wrap=True)
     try:
-        _made(out)
+        _create_folder(out)
         puzzles = blocks.make(asked, HELD_OUT_SEED, HELD_OUT)
         before = _before(console, out / "before.json", puzzles)
         done = _train(console, out, steps)
@@ -48,21 +48,23 @@ def main(
         decoys = _asked(console, "with decoys", tuned, blocks.make(min(asked, DECOY_COUNT), HELD_OUT_SEED, DECOYS))
         write_card(out / "adapter", before, after, decoys, done)
     except KeyboardInterrupt:
-        there = (out / CHECKPOINT).is_file()
-        complaints.print(f"stopped; the same command {'goes on from the last checkpoint' if there else 'begins anew'}")
+        resumable = (out / CHECKPOINT).is_file()
+        complaints.print(
+            f"stopped; the same command {'continues from the checkpoint' if resumable else 'starts again'}"
+        )
         raise typer.Exit(130) from None
     console.print((out / "adapter" / "README.md").read_text(encoding="utf-8"), markup=False, soft_wrap=True)
     console.print(f"adapter and card: {out / 'adapter'}", markup=False, soft_wrap=True)
 
 
-def _made(out: Path) -> None:
+def _create_folder(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise AttnscopeError(
-            f"the folder can't be made: {error.strerror}",
+            f"can't create the folder: {error.strerror}",
             where=str(out),
-            allowed="a folder that can be written to",
+            allowed="a folder you can write to",
             todo="choose another with --out",
         ) from error
 
@@ -71,50 +73,52 @@ def _loaded(adapter: Path | None = None) -> Loaded:
     return load(BASE, adapter=str(adapter) if adapter else None, device="cpu", dtype="float32")
 
 
-def _before(console: Console, kept: Path, puzzles: Sequence[Puzzle]) -> list[Asked]:
-    """What the untrained model answers; asked once and kept, with what was asked."""
+def _before(console: Console, file: Path, puzzles: Sequence[Puzzle]) -> list[Asked]:
+    """What the untrained model answers; stored with the puzzles, and asked only once."""
     drawings = sha256("".join(puzzle["drawing"] for puzzle in puzzles).encode()).hexdigest()
     try:
-        known: Mapping[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
-        if known["drawings"] == drawings:
-            return [Asked(**each) for each in known["answers"]]
-    except (OSError, ValueError, KeyError, TypeError):  # not there, or damaged: asked again
+        stored: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        if stored["drawings"] == drawings:
+            return [Asked(**each) for each in stored["answers"]]
+    except (OSError, ValueError, KeyError, TypeError):  # missing or damaged: ask again
         pass
-    found = _asked(console, "before training", _loaded(), puzzles)
-    part = kept.with_suffix(".part")
-    part.write_text(json.dumps({"drawings": drawings, "answers": [asdict(each) for each in found]}), encoding="utf-8")
-    os.replace(part, kept)
-    return found
+    answers = _asked(console, "before training", _loaded(), puzzles)
+    partial = file.with_suffix(".part")
+    partial.write_text(
+        json.dumps({"drawings": drawings, "answers": [asdict(each) for each in answers]}), encoding="utf-8"
+    )
+    os.replace(partial, file)
+    return answers
 
 
 def _asked(console: Console, when: str, loaded: Loaded, puzzles: Sequence[Puzzle]) -> list[Asked]:
     with _bar(console) as bar:
-        task = bar.add_task(f"asking {len(puzzles)} puzzles, {when}", total=len(puzzles), told="")
+        task = bar.add_task(f"asking {len(puzzles)} puzzles, {when}", total=len(puzzles), status="")
         return ask(loaded, puzzles, lambda done: bar.update(task, completed=done))
 
 
 def _train(console: Console, out: Path, until: int | None) -> int:
     training = Training(_loaded(), SETTINGS, out)
     if until is not None and training.done > until:
-        console.print(f"{training.done} steps are done already in {out}; --steps {until} changes nothing")
+        console.print(f"{out} already has {training.done} steps; --steps {until} changes nothing")
     with _bar(console) as bar:
-        task = bar.add_task("training", total=until or SETTINGS.steps, completed=training.done, told="")
+        task = bar.add_task("training", total=until or SETTINGS.steps, completed=training.done, status="")
 
-        def told(done: int, *_: float) -> None:
+        def report(done: int, *_: float) -> None:
             loss, right = training.log[-SHOWN:].mean(0).tolist()
             words = f"step {done}, loss {loss:.3f}, {right:.0%} right"
-            bar.update(task, completed=done, told=words)
-            if done % TOLD == 0:
+            bar.update(task, completed=done, status=words)
+            if done % REPORTED == 0:
                 console.print(f"{words} when first seen in this pass (mean of {SHOWN} steps)")
 
-        training.run(until, progress=told)
+        training.run(until, progress=report)
     training.save_adapter(out / "adapter")
     return training.done
 
 
 def _bar(console: Console) -> Progress:
-    parts = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[told]}"))
-    return Progress(*parts, TimeElapsedColumn(), TimeRemainingColumn(), console=console)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[status]}"))
+    return Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console)
 
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)

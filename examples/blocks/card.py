@@ -16,9 +16,9 @@ from .recipe import BASE, DECOYS, HELD_OUT, HELD_OUT_SEED, SETTINGS
 SMALL = 40  # puzzles of a check that takes seconds
 _LIBRARIES = ("torch", "transformers", "peft")
 _ABOUT = {
-    "named": "Named in its own words (always the likeliest next token, at most "
-    f"{LONGEST}; what it says last must be the move, word for word)",
-    "chosen": "Chosen among the possible moves (the worked answer with the largest probability, "
+    "named": "Named in its own words (greedy decoding, at most "
+    f"{LONGEST} tokens; its last words must be the move, verbatim)",
+    "chosen": "Chosen among the possible moves (the worked answer with the highest probability, "
     "which favours short ones)",
 }
 _FRONT = "---\nlicense: apache-2.0\nlibrary_name: peft\n---\n"
@@ -28,7 +28,7 @@ def write_card(
     folder: Path, before: Sequence[Asked], after: Sequence[Asked], decoys: Sequence[Asked], steps: int
 ) -> None:
     """README.md and evaluation.json in the adapter's folder."""
-    found = {
+    results = {
         what: {
             "chance": chance(after, what),
             "before": {name: (share.right, share.of) for name, share in shares(before, what).items()},
@@ -44,7 +44,7 @@ def write_card(
         "small": (small.right, small.of),
         "decoys": {"options": DECOYS, "named": (fooled.right, fooled.of)},
     }
-    (folder / "evaluation.json").write_text(json.dumps(asked | found, indent=1) + "\n", encoding="utf-8")
+    (folder / "evaluation.json").write_text(json.dumps(asked | results, indent=1) + "\n", encoding="utf-8")
     parts = [
         _FRONT,
         "# smollm2-135m-blocks\n"
@@ -54,51 +54,53 @@ def write_card(
         *(_table(what, before, after) for what in _ABOUT),
         *([_filled(f"Of the first {small.of} alone, for a quick check: named {small}.")] if len(after) > SMALL else []),
         _filled(
-            "In training only shapes that are scaled down are made of blocks of two by two, so their start alone could "
-            "give them away. Of puzzles whose shapes are made so too, but are translated or rotated, which training "
+            "In training, only shapes that are scaled down are made of two-by-two blocks, so the start alone could "
+            "give the move away. Of puzzles with such shapes that are translated or rotated instead, which training "
             f"never showed, it names {fooled}."
         ),
         "## What it is for\n",
         _filled(
-            "The fine-tuned half of a pair whose attention can be compared, not a puzzle solver: other sizes of grid, "
-            "other drawings and any other task were not tested."
+            "The fine-tuned half of a pair whose attention can be compared, not a puzzle solver: other grid sizes, "
+            "other drawings and other tasks were not tested."
         ),
     ]
     (folder / "README.md").write_text("\n".join(parts), encoding="utf-8")
 
 
 def _head(steps: int) -> list[str]:
-    made = SETTINGS
+    settings = SETTINGS
     versions = ", ".join(f"{name} {version(name)}" for name in _LIBRARIES)
-    early = f" (stopped early: the stages below, with their rates and passes, are of {made.steps:,} steps)"
-    stopped = "" if steps == made.steps else early
+    early = f" (stopped early: the stages below, with their rates and passes, are of {settings.steps:,} steps)"
+    stopped = "" if steps == settings.steps else early
     bullets = (
-        "Prompt: system message `Name the move.`, then the two drawings, rows numbered, cells apart by blanks. Answer: "
-        "the rows and columns that the shape spans at the start and at the goal, then the move: "
+        "Prompt: system message `Name the move.`, then the two drawings, rows numbered, cells separated by spaces. "
+        "Answer: the rows and columns that the shape spans at the start and at the goal, then the move: "
         "`0-1,2-3 > 1-2,2-3: translate down 1`.",
-        f"Data: generated, seeds {made.seed} and on. One in eight puzzles is held out by its hash, so training and "
-        "test share none. The puzzles of a stage all differ; the table tells how often a whole stage passes over them.",
-        f"Training: {steps:,} steps of {made.batch} puzzles{stopped}, loss on the answer's tokens only. AdamW (betas "
-        f"{made.betas[0]:g} and {made.betas[1]:g}, no decay), gradients clipped at {made.clip:g}, rate {made.rate:g}: "
-        f"rising over {made.warmup} steps, then falling along half a cosine to {made.floor:.0%}. Rank {made.rank}, "
-        f"alpha {made.alpha}, on {', '.join(made.adapted)}. {versions}, float32 on a CPU; saved as float16.",
-        "Licence: Apache-2.0, as the base model's.",
+        f"Data: generated, seeds {settings.seed} onwards. One in eight puzzles is held out by its hash, so training "
+        "and test share none. The puzzles of a stage are all different; the table shows how often training passes over "
+        "them.",
+        f"Training: {steps:,} steps of {settings.batch} puzzles{stopped}, loss on the answer's tokens only. AdamW "
+        f"(betas {settings.betas[0]:g} and {settings.betas[1]:g}, no decay), gradients clipped at {settings.clip:g}, "
+        f"rate {settings.rate:g}: rising over {settings.warmup} steps, then falling along half a cosine to "
+        f"{settings.floor:.0%}. Rank {settings.rank}, alpha {settings.alpha}, on {', '.join(settings.adapted)}. "
+        f"{versions}, float32 on a CPU; saved as float16.",
+        "Licence: Apache-2.0, like the base model.",
     )
     return [
         _filled(
             f"A LoRA adapter for attnscope's `{BASE}` (SmolLM2-135M-Instruct, from its Q4_1 quantization), trained to "
             "name the move in ASCII puzzles: a shape drawn with `#`, its goal with `*`, and one move between them "
             "(translate, rotate by a quarter or a half, scale up or down by two). Made by `python -m examples.blocks`. "
-            "It carries a mark of every weight of its base, and attnscope refuses it on any other, the unquantized "
-            "original included."
+            "It contains a checksum of every weight of its base, and attnscope refuses it on any other model, "
+            "including the unquantized original."
         ),
         *(_filled(f"- {bullet}", indent="  ", end="") for bullet in bullets),
         "\n| stage | steps | puzzles | passes | moves | grid |\n|---|---|---|---|---|---|",
-        *(_stage(number, stage) for number, stage in enumerate(made.stages, 1)),
+        *(_stage(number, stage) for number, stage in enumerate(settings.stages, 1)),
         "\n## Held-out puzzles, before and after training\n",
         _filled(
-            f"Seed {HELD_OUT_SEED}, grids {HELD_OUT['least']} to {HELD_OUT['most']}; share right, with the 95 % "
-            "interval of Wilson."
+            f"Seed {HELD_OUT_SEED}, grids {HELD_OUT['least']} to {HELD_OUT['most']}; share correct, with the 95 % "
+            "Wilson interval."
         ),
     ]
 
@@ -110,10 +112,10 @@ def _filled(text: str, *, indent: str = "", end: str = "\n") -> str:
 
 def _stage(number: int, stage: Stage) -> str:
     moves = Counter(stage.options["moves"])
-    told = ", ".join(f"{name} {count}/{moves.total()}" for name, count in moves.items())
+    shares_of_moves = ", ".join(f"{name} {count}/{moves.total()}" for name, count in moves.items())
     passes = stage.steps * SETTINGS.batch / stage.puzzles
     grid = f"{stage.options['least']} to {stage.options['most']}"
-    return f"| {number} | {stage.steps:,} | {stage.puzzles:,} | {passes:.1f} | {told} | {grid} |"
+    return f"| {number} | {stage.steps:,} | {stage.puzzles:,} | {passes:.1f} | {shares_of_moves} | {grid} |"
 
 
 def _table(what: str, before: Sequence[Asked], after: Sequence[Asked]) -> str:

@@ -1,8 +1,8 @@
-"""How many puzzles a model solves: in its own words, and when it only has to choose among the possible moves.
+"""How many puzzles a model solves: in its own words, and by choosing among the possible moves.
 
-Named: the model answers greedily, and what it says last must be the move, word for word. Chosen: of all moves that
-the shape could make, each with its worked answer, the likeliest under the model must be the right one; a model that
-does not know the form of the answer can still be right here.
+Named: the model answers greedily, and its last words must be the move, verbatim. Chosen: among the worked answers of
+all possible moves, the most likely under the model must be the right one; a model that does not know the form of the
+answer can still be right here.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from attnscope.text.sets import blocks
 
 from .puzzles import Puzzle, encode, kind, prompt_ids
 
-LONGEST = 32  # tokens of an answer; the longest worked one has 24
+LONGEST = 32  # most tokens of an answer; the longest worked one has 24
 TOGETHER = 16  # puzzles in a batch
 
 
 @dataclass(frozen=True)
 class Asked:
-    """One puzzle as it was answered."""
+    """One puzzle and its answer."""
 
     kind: str
     answer: str
@@ -41,15 +41,15 @@ class Asked:
 
 @dataclass(frozen=True)
 class Share:
-    """So many of so many, with the 95 % interval of Wilson."""
+    """A number out of a total, with the 95 % Wilson interval."""
 
     right: int
     of: int
 
     @property
     def interval(self) -> tuple[float, float]:
-        found = binomtest(self.right, self.of).proportion_ci(method="wilson")
-        return float(found.low), float(found.high)
+        interval = binomtest(self.right, self.of).proportion_ci(method="wilson")
+        return float(interval.low), float(interval.high)
 
     def __str__(self) -> str:
         low, high = self.interval
@@ -57,7 +57,7 @@ class Share:
 
 
 def ask(loaded: Loaded, puzzles: Sequence[Puzzle], progress: Callable[[int], None] = lambda _: None) -> list[Asked]:
-    """Put every puzzle to the model."""
+    """Ask the model every puzzle."""
     asked = []
     for start in range(0, len(puzzles), TOGETHER):
         some = puzzles[start : start + TOGETHER]
@@ -78,7 +78,7 @@ def ask(loaded: Loaded, puzzles: Sequence[Puzzle], progress: Callable[[int], Non
 
 
 def shares(asked: Sequence[Asked], what: str) -> dict[str, Share]:
-    """Right ones by kind of move, and of all; what: named or chosen."""
+    """The share right per kind of move, and in all. what: named or chosen."""
     order = ("translate", "rotate", "scale")
     kinds = sorted({each.kind for each in asked}, key=lambda name: (order.index(name.split()[0]), name))
     groups = {name: [each for each in asked if each.kind == name] for name in kinds} | {"all": list(asked)}
@@ -86,7 +86,7 @@ def shares(asked: Sequence[Asked], what: str) -> dict[str, Share]:
 
 
 def chance(asked: Sequence[Asked], what: str) -> float:
-    """What is right without looking: always the commonest answer, or any of the possible moves."""
+    """The share right by guessing: always the most common answer, or any of the possible moves."""
     if what == "chosen":
         return sum(1 / each.choices for each in asked) / len(asked)
     return Counter(each.answer for each in asked).most_common(1)[0][1] / len(asked)
@@ -98,21 +98,21 @@ def names(said: str, puzzle: Puzzle) -> bool:
 
 
 def answers(loaded: Loaded, puzzles: Sequence[Puzzle]) -> list[str]:
-    """What the model says to each, always the likeliest next token."""
+    """The model's answer to each puzzle, by greedy decoding."""
     tokenizer, model = loaded.tokenizer, loaded.model
     prompts = [prompt_ids(puzzle, loaded.tokenization) for puzzle in puzzles]
     longest = max(map(len, prompts))
     ids = torch.tensor([[tokenizer.eos_token_id] * (longest - len(prompt)) + prompt for prompt in prompts])
     mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
     generate: Any = model.generate
-    made = generate(
+    output = generate(
         ids, attention_mask=mask, max_new_tokens=LONGEST, do_sample=False, pad_token_id=tokenizer.eos_token_id
     )
-    return [str(text) for text in tokenizer.batch_decode(made[:, longest:], skip_special_tokens=True)]
+    return [str(text) for text in tokenizer.batch_decode(output[:, longest:], skip_special_tokens=True)]
 
 
 def _choices(puzzle: Puzzle) -> list[str]:
-    """The worked answers of all moves that the start allows and that no other gives the same goal as."""
+    """The worked answers of all moves that are possible from the start and have a goal of their own."""
     lines = puzzle["drawing"].split("\n\n")[0].splitlines()[1:]
     start = np.array([[cell == "#" for cell in line.split()[1:]] for line in lines])  # after the row's number
     goals = [(words, goal) for _, words, goal in blocks.moves(start) if (goal != start).any()]

@@ -1,4 +1,4 @@
-"""Which puzzles are trained on and which are asked: parts of the bundled set `blocks` that share none."""
+"""Puzzles for training and for testing: disjoint parts of the prompt set `blocks`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Puzzle = dict[str, Any]
 
 @dataclass(frozen=True)
 class Stage:
-    """So many steps of training on so many different puzzles of these grids and moves."""
+    """A stage of training: steps, number of different puzzles, and their options."""
 
     steps: int
     puzzles: int
@@ -24,12 +24,12 @@ class Stage:
 
 
 def stage_puzzles(stage: Stage, seed: int) -> list[Puzzle]:
-    """The puzzles of one stage, all of the part that may be trained on."""
+    """The puzzles of one stage, all from the training part."""
     return blocks.make(stage.puzzles, seed, {**stage.options, "part": "train"})
 
 
 def kind(puzzle: Puzzle) -> str:
-    """The kind of move as it is reported: rotations by quarter and half, scalings up and down apart."""
+    """The kind of move as it is reported, such as 'rotate by a half' or 'scale up'."""
     words = str(puzzle["answer"]).split()
     if puzzle["move"] == "rotate":
         return "rotate by a half" if words[1] == "half" else "rotate by a quarter"
@@ -68,18 +68,18 @@ def prompt_ids(puzzle: Puzzle, tokenization: Tokenization) -> list[int]:
 
 
 def batches(examples: list[Example], size: int, steps: int, seed: int) -> Iterator[list[Example]]:
-    """So many batches, in passes over all examples; those of like length together, so that little is padding."""
+    """`steps` batches, in passes over all examples; examples of similar length together, to avoid padding."""
     whole = len(examples) // size * size
     if not whole:
         raise ValueError(f"{len(examples)} examples don't fill a batch of {size}")
-    made = 0
+    count = 0
     for number in range(steps):
         chance = Random(f"{seed} {number}")  # noqa: S311
-        order = sorted(chance.sample(examples, whole), key=lambda example: example.length)
-        cut = [order[start : start + size] for start in range(0, whole, size)]
-        chance.shuffle(cut)
-        for batch in cut:
-            if made == steps:
+        by_length = sorted(chance.sample(examples, whole), key=lambda example: example.length)
+        chunks = [by_length[start : start + size] for start in range(0, whole, size)]
+        chance.shuffle(chunks)
+        for batch in chunks:
+            if count == steps:
                 return
             yield batch
-            made += 1
+            count += 1

@@ -1,4 +1,4 @@
-"""What the shipped adapter was made with: every number of it."""
+"""All settings of the shipped adapter."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .training import Settings
 
 BASE = "smollm2-135m-instruct"
 
-# On grids so small there are few scalings: in training one in eleven puzzles, of those asked one in five.
+# Small grids allow few scalings: one in eleven training puzzles, one in five test puzzles.
 _TRAINED = ["translate", "rotate"] * 5 + ["scale"]
 _ASKED = ["translate", "rotate"] * 2 + ["scale"]
 
@@ -32,7 +32,7 @@ HELD_OUT = {"moves": _ASKED, "least": 4, "most": 6, "part": "held-out"}
 HELD_OUT_COUNT = 300
 HELD_OUT_SEED = 99
 
-# Only what is scaled down is made of blocks of two by two in training, so its start alone gives it away. These are made
-# so too, and moved otherwise.
+# In training, only shapes that are scaled down are made of two-by-two blocks, so the start alone gives the move away.
+# These shapes are made like that too, but moved differently.
 DECOYS = {"moves": ["translate", "rotate"], "least": 4, "most": 6, "part": "held-out", "doubled": 1.0}
 DECOY_COUNT = 60

@@ -1,4 +1,4 @@
-"""`python -m examples.blocks.sweep`: which learning rate a short training on the first stage ends best with."""
+"""`python -m examples.blocks.sweep`: which learning rate works best in a short training on the first stage."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ RATES = (3e-4, 5e-4, 1e-3, 2e-3)
 
 @dataclass(frozen=True)
 class Tried:
-    """One rate: where training on it ended, on puzzles it was not trained on."""
+    """One learning rate: results on held-out puzzles after training."""
 
     rate: float
     loss: float
     tokens: float
-    """The share of the answers' tokens that are the likeliest where they stand."""
+    """The share of the answers' tokens that are predicted correctly."""
 
 
 def main(
-    out: Annotated[Path, typer.Option(help="Folder for the checkpoints, one a rate.")] = Path("runs/blocks-sweep"),
+    out: Annotated[Path, typer.Option(help="Folder for the checkpoints, one per rate.")] = Path("runs/blocks-sweep"),
     steps: Annotated[int, typer.Option(min=1, help="Steps of the first stage for each rate.")] = 100,
     asked: Annotated[int, typer.Option(min=1, help="Held-out puzzles of the first stage's kind.")] = 64,
 ) -> None:
-    """Train a little at each of some learning rates and tell how held-out puzzles fare; goes on after a stop."""
+    """Train briefly at several learning rates and report results on held-out puzzles; continues after a stop."""
     console = Console()
     for rate in RATES:
         with console.status("loading") as status:
@@ -51,11 +51,11 @@ def short(rate: float, steps: int) -> Settings:
     return replace(SETTINGS, rate=rate, stages=(replace(SETTINGS.stages[0], steps=steps),))
 
 
-def attempt(loaded: Loaded, settings: Settings, folder: Path, asked: int, tell: Callable[[str], None]) -> Tried:
-    """Train with these settings and see how held-out puzzles of the same kind fare."""
+def attempt(loaded: Loaded, settings: Settings, folder: Path, asked: int, say: Callable[[str], None]) -> Tried:
+    """Train with these settings and test on held-out puzzles of the same kind."""
     training = Training(loaded, settings, folder)
     training.run(
-        progress=lambda done, loss, _: tell(f"rate {settings.rate:g}: step {done} of {settings.steps}, loss {loss:.3f}")
+        progress=lambda done, loss, _: say(f"rate {settings.rate:g}: step {done} of {settings.steps}, loss {loss:.3f}")
     )
     puzzles = blocks.make(asked, HELD_OUT_SEED, {**settings.stages[0].options, "part": "held-out"})
     return Tried(settings.rate, *held_out(training, [encode(puzzle, loaded.tokenization) for puzzle in puzzles]))
@@ -63,7 +63,7 @@ def attempt(loaded: Loaded, settings: Settings, folder: Path, asked: int, tell: 
 
 @torch.no_grad()
 def held_out(training: Training, examples: Sequence[Example], together: int = 16) -> tuple[float, float]:
-    """The mean loss of the answers' tokens, and the share of them that are the likeliest."""
+    """The mean loss of the answers' tokens, and the share predicted correctly."""
     losses, right = [], []
     for start in range(0, len(examples), together):
         logits, wanted, _ = answer_logits(training.model.get_base_model(), list(examples[start : start + together]))

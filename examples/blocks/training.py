@@ -1,8 +1,8 @@
-"""LoRA training that can be stopped at any moment: what a step does depends on its number alone.
+"""LoRA training that can be stopped at any time: a step depends only on its number.
 
 Only the worked answers are learned, not the drawings, and the language model's head is applied to their tokens only.
 A checkpoint is one safetensors file: the adapter, the optimizer's two moments, the loss and accuracy of every step so
-far, and the settings; resumed from it, training ends in the same weights as without a stop.
+far, and the settings; training resumed from it ends with the same weights as without a stop.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CHECKPOINT = "checkpoint.safetensors"
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that training depends on, besides the model."""
+    """Everything that training depends on, apart from the model."""
 
     stages: tuple[Stage, ...]
     seed: int
@@ -41,7 +41,7 @@ class Settings:
     alpha: int
     rate: float
     floor: float
-    """The share of the rate that is left at the end."""
+    """The share of the rate that remains at the end."""
     betas: tuple[float, float]
     clip: float
     batch: int
@@ -63,7 +63,7 @@ Progress = Callable[[int, float, float], None]
 
 
 class Training:
-    """An adapter in the making; `run` goes on from the checkpoint in its folder, if there is one."""
+    """Trains an adapter; `run` continues from the checkpoint in its folder, if there is one."""
 
     def __init__(self, loaded: Loaded, settings: Settings, folder: Path) -> None:
         self.loaded, self.settings, self.folder = loaded, settings, folder
@@ -76,7 +76,7 @@ class Training:
         self.model = PeftModel(loaded.model, lora)
         self.parameters = {name: each for name, each in self.model.named_parameters() if each.requires_grad}
         self.optimizer = torch.optim.AdamW(self.parameters.values(), betas=settings.betas, weight_decay=0.0)
-        self.log = torch.zeros(0, 2)  # loss and share right, a row a step
+        self.log = torch.zeros(0, 2)  # loss and share right, one row per step
         if (folder / CHECKPOINT).is_file():
             self._resume(folder / CHECKPOINT)
 
@@ -85,7 +85,7 @@ class Training:
         return len(self.log)
 
     def run(self, until: int | None = None, *, every: int = 50, progress: Progress = lambda *_: None) -> None:
-        """Train to the last step, or to step `until`; a checkpoint every so many steps and at the end."""
+        """Train to the last step, or to step `until`; save a checkpoint every `every` steps and at the end."""
         end = min(until or self.settings.steps, self.settings.steps)
         for number, batch in islice(enumerate(self._batches()), self.done, end):
             loss, right = self._step(number, batch)
@@ -95,7 +95,7 @@ class Training:
             progress(self.done, loss, right)
 
     def save_adapter(self, folder: Path) -> None:
-        """The adapter in half precision, as PEFT reads it, with marks of the weights it was trained on."""
+        """The adapter in half precision, as PEFT reads it, with checksums of the weights it was trained on."""
         folder.mkdir(parents=True, exist_ok=True)
         config = self.model.peft_config["default"]
         config.inference_mode = True
@@ -109,7 +109,7 @@ class Training:
         return dict(get_peft_model_state_dict(self.model, save_embedding_layers=False))  # else peft asks the Hub
 
     @property
-    def _begun_with(self) -> dict[str, str]:
+    def _metadata(self) -> dict[str, str]:
         return {"settings": json.dumps(asdict(self.settings)), **self.projections}
 
     def _batches(self) -> Any:
@@ -142,18 +142,18 @@ class Training:
             state = self.optimizer.state[each]
             tensors |= {f"first {name}": state["exp_avg"], f"second {name}": state["exp_avg_sq"]}
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_suffix(".part")
-        save_file(tensors | {"log": self.log}, beside, metadata=self._begun_with)
-        let_read(beside)
-        os.replace(beside, path)
+        partial = path.with_suffix(".part")
+        save_file(tensors | {"log": self.log}, partial, metadata=self._metadata)
+        let_read(partial)
+        os.replace(partial, path)
 
     def _resume(self, path: Path) -> None:
         with _opened(path) as file:
-            if file.metadata() != self._begun_with:
+            if file.metadata() != self._metadata:
                 raise AttnscopeError(
-                    "training was begun here with other settings, or on another model",
+                    "this folder has a checkpoint with other settings or another model",
                     where=str(path),
-                    allowed="a checkpoint goes on with what it was begun with",
+                    allowed="a checkpoint with the same settings and model",
                     todo="remove it, or choose another folder with --out",
                 )
             self.log = file.get_tensor("log")
@@ -174,14 +174,14 @@ def _opened(path: Path) -> Any:
             f"the checkpoint can't be read: {error}",
             where=str(path),
             allowed="a file that the training wrote",
-            todo="remove it; training then begins anew",
+            todo="remove it; training then starts again",
         ) from error
 
 
 def answer_logits(model: Any, batch: list[Example]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """For each token of each answer: the logits before it, the token itself, and which example it belongs to."""
+    """For each token of each answer: the logits that predict it, the token itself, and the example it belongs to."""
     longest = max(example.length for example in batch)
-    ids = torch.zeros(len(batch), longest, dtype=torch.long)  # padded on the right, where no token looks
+    ids = torch.zeros(len(batch), longest, dtype=torch.long)  # padded on the right, which no token attends to
     rows: list[int] = []
     columns: list[int] = []
     wanted: list[int] = []

@@ -39,7 +39,7 @@ class Registry(Generic[T]):
     """One family, by name.
 
     word: what a user calls a member. package: whose modules define the built-in ones. group: the entry points'
-    name. is_member: tells a member from the other things a module defines. name_of: a member's name.
+    name. is_member: whether something a module defines is a member. name_of: a member's name.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ from attnscope.errors import near
 
 
 class Spec(BaseModel):
-    """A mapping of a study file; a key it doesn't know is refused with the nearest that it does."""
+    """A mapping of a study file; an unknown key is refused, with the nearest known ones."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -33,7 +33,7 @@ class NamedSpec(Spec):
 
 
 def refuse_unknown_keys(data: Mapping[Any, Any], known: Mapping[str, Any] | set[str]) -> None:
-    """For use in validators: the first key that is not known, with the nearest that are."""
+    """For use in validators: refuse the first unknown key, with the nearest known ones."""
     for key in data:
         if key not in known:
             context = {"key": str(key), "near": near(str(key), known)}
@@ -41,7 +41,7 @@ def refuse_unknown_keys(data: Mapping[Any, Any], known: Mapping[str, Any] | set[
 
 
 class OneOf:
-    """Annotates a field that holds one member of a family of models, told by the key that names the member.
+    """Annotates a field that contains one member of a family of models, identified by the key that names it.
 
     Members are looked up when a study is read or its schema is asked for, not when this is imported.
     """

@@ -83,7 +83,7 @@ def test_a_block_of_rows_is_told_by_its_positions() -> None:
 def test_names_become_positions_in_a_prompt(hide: Any, queries: Any, keys: tuple[int, ...], rows: Any) -> None:
     edit = Hide(hide=hide, queries=queries)
     if not keys:
-        with pytest.raises(AttnscopeError, match="no token is meant"):
+        with pytest.raises(AttnscopeError, match="it matches no token"):
             edit.placed(PROMPT)
         return
     placed = edit.placed(PROMPT)
@@ -110,7 +110,7 @@ def test_given_outputs_belong_to_exactly_the_ablated_heads() -> None:
     assert edit.value_of(0, 0) is None
     with pytest.raises(ValidationError, match="layer 1, head 2"):
         Ablate(ablate={1: [0, 2]}, how="values", values={1: {0: (0.5,)}})
-    with pytest.raises(ValidationError, match="values go with"):
+    with pytest.raises(ValidationError, match="values need how: values"):
         Ablate(ablate={1: [0]}, values={1: {0: (0.5,)}})
 
 
@@ -123,7 +123,7 @@ def test_given_outputs_belong_to_exactly_the_ablated_heads() -> None:
         ({"hide": [-1]}, "greater than or equal to 0"),
         ({"hide": [0], "head": [1]}, "unknown key 'head'"),
         ({"ablate": {}}, "at least 1"),
-        ({"ablate": {0: [1]}, "layers": [0]}, "leave layers out"),
+        ({"ablate": {0: [1]}, "layers": [0]}, "already names the layers"),
         ({"hid": [0]}, "unknown key 'hid'"),
         ({"hide": [0], "ablate": {0: [1]}}, "named at once"),
     ],

@@ -70,9 +70,9 @@ def test_a_base_prompt_as_older_versions_stored_it_is_one_still() -> None:
 def test_what_is_written_for_a_study_stays_the_same(name: str) -> None:
     request = request_study(name, limit=4)
     texts = []
-    for part in request.study.models:
-        found = look_up(part.source)
-        made, dropped = CellMaker(request.study, request.prompts, part, found.tokenization, found.facts.context).make()
+    for spec in request.study.models:
+        model = look_up(spec.source)
+        made, dropped = CellMaker(request.study, request.prompts, spec, model.tokenization, model.facts.context).make()
         assert not dropped
         texts += [(cell.condition, cell.prompt.number, cell.text.text, cell.ids) for cell in made]
     assert hashlib.sha256(repr(texts).encode()).hexdigest() == WRITTEN[name]

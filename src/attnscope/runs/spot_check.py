@@ -2,7 +2,7 @@
 
 Some cells are compared with eager attention, then measured again with the same weights in a wider number format. Half
 the sum of the absolute differences over keys is the share of attention that rounding moved: no class's mass is off by
-more in that prompt. Its mean over the sample is the floor below which a head's effect can't be told from rounding.
+more in that prompt. Its mean over the sample is the floor below which a head's effect may be rounding.
 """
 
 from __future__ import annotations
