@@ -106,14 +106,22 @@ def test_the_readmes_commands_run(run: Run, tmp_path: Path, monkeypatch: pytest.
         assert done.out
 
 
+def anchors(page: Path) -> set[str]:
+    """What a link can point to on a page, as GitHub names its headings."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_every_link_and_make_target_in_the_docs_is_there() -> None:
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         text = page.read_text(encoding="utf-8")
-        for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
+        for link, heading in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", text):
             if link.startswith("https://"):
                 continue
-            assert (page.parent / link).exists(), (page.name, link)
+            target = page.parent / link if link else page
+            assert target.exists(), (page.name, link)
+            assert not heading or heading in anchors(target), (page.name, link, heading)
         for target in re.findall(r"`make ([\w-]+)`", text):
             assert target in targets, (page.name, target)
 
