@@ -100,8 +100,8 @@ def _row(parameter: object) -> str:
     is_argument = getattr(parameter, "param_type_name", "") == "argument"
     shown = f"`{str(getattr(parameter, 'name', '')).upper()}`" if is_argument else f"`{', '.join(names)}`"
     default = getattr(parameter, "default", None)
-    told = "" if default in (None, False, (), [], "") or callable(default) else f"`{default}`"
-    return f"| {shown} | {getattr(parameter, 'help', '') or ''} | {told} |".replace("|  |", "| |")
+    value = "" if default in (None, False, (), [], "") or callable(default) else f"`{default}`"
+    return f"| {shown} | {getattr(parameter, 'help', '') or ''} | {value} |".replace("|  |", "| |")
 
 
 def _study_file() -> Iterator[str]:
