@@ -17,14 +17,13 @@ from urllib.request import urlopen
 import numpy as np
 import pytest
 import yaml
-from transformers import LlamaForCausalLM
 
 import attnscope
 from attnscope.figures.kinds.lines import LinesOptions
 from attnscope.figures.validation import with_options
 from attnscope.studies import request_study
 from attnscope.study.file import bundled_studies, parse_study
-from tests.analysis.conftest import performed, study
+from tests.analysis.conftest import CONDITIONS, performed, study
 from tests.cli.conftest import Run
 from tests.explorer.conftest import free_port, serving
 from tests.models import tiny
@@ -109,15 +108,23 @@ def test_the_readmes_commands_run(run: Run, tmp_path: Path, monkeypatch: pytest.
         assert done.out
 
 
+def anchors(page: Path) -> set[str]:
+    """What a link can point to on a page, as GitHub names its headings."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_every_link_and_make_target_in_the_docs_is_there() -> None:
-    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         text = page.read_text(encoding="utf-8")
-        for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
+        for link, heading in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", text):
             if link.startswith("https://"):
                 continue
-            assert (page.parent / link).exists(), (page.name, link)
-        for target in re.findall(r"`make (\w+)`", text):
+            target = page.parent / link if link else page
+            assert target.exists(), (page.name, link)
+            assert not heading or heading in anchors(target), (page.name, link, heading)
+        for target in re.findall(r"`make ([\w-]+)`", text):
             assert target in targets, (page.name, target)
 
 
@@ -129,7 +136,13 @@ def test_the_readme_counts_the_architectures_right() -> None:
 
 
 DEFAULT = "smollm2-135m-instruct"
-EXAMPLES = ("definitions.md", "explorer.md", "how-it-works.md", "measures.md", "studies.md")
+EXAMPLES = (
+    "definitions.md",
+    "explorer.md",
+    "how-it-works.md",
+    "measures.md",
+    pytest.param("studies.md", marks=pytest.mark.model),  # takes long
+)
 """Pages whose examples are run on a small model that has the default one's layers and heads."""
 WHOLE_STUDY: dict[str, Any] = {
     "models": ["base", "tuned"],
@@ -141,6 +154,8 @@ WHOLE_STUDY: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random model with 30 layers of 9 heads and a chat template, as the default model has."""
+    from transformers import LlamaForCausalLM
+
     folder = tmp_path_factory.mktemp("stand-in") / "model"
     sizes = {"num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3, "hidden_size": 36}
     LlamaForCausalLM(tiny.llama_config(**sizes, max_position_embeddings=4096)).save_pretrained(folder)
@@ -188,7 +203,9 @@ def test_the_examples_of_a_page_work(page: str, run: Run, at_home: Path, stand_i
 
 def _explored_runs(home: Path, stand_in: Path) -> None:
     """The runs that the page serves: of one small study, under their names."""
-    small = performed(study([{"label": "one", "source": str(stand_in)}]), home)
+    parts = study([{"label": "one", "source": str(stand_in)}], conditions=CONDITIONS[:2])
+    parts["prompts"]["items"] = parts["prompts"]["items"][:5]
+    small = performed(parts, home)
     for name in ("filler-vs-sentence", "symbols", "filler"):
         shutil.copytree(small.path, home / "runs" / name)
 
@@ -256,22 +273,23 @@ def public_callables() -> Iterator[tuple[str, Any]]:
                     yield f"{name}.{member}", getattr(thing, member)
 
 
-@pytest.mark.parametrize(
-    ("name", "thing"), list(public_callables()), ids=lambda each: each if isinstance(each, str) else ""
-)
-def test_the_public_api_is_typed_documented_and_listed(name: str, thing: Any) -> None:
+def test_the_public_api_is_typed_documented_and_listed() -> None:
     """An editor can complete every option: each parameter has a type, and none is `**options: Any`."""
-    signature = inspect.signature(thing)
-    for parameter in signature.parameters.values():
-        if parameter.name == "self":
-            continue
-        assert parameter.annotation is not parameter.empty, parameter
-        starred = parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
-        assert not (starred and parameter.annotation in ("Any", "object", Any)), parameter
-    if not inspect.isclass(thing):
-        assert signature.return_annotation is not signature.empty
-    assert (thing.__doc__ or "").strip()
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
-    title = name.replace(".__getitem__", "[...]")
-    inner = f"`{name.partition('.')[2]}`" if name.startswith("Recording.") else None  # called by attnscope itself
-    assert re.search(rf"^#+ (attnscope\.)?{re.escape(title)}$", page, re.MULTILINE) or (inner and inner in page)
+    titles = set(re.findall(r"^#+ (?:attnscope\.)?(.+)$", page, re.MULTILINE))
+    called_by_attnscope = re.findall(r"^(.*): called by attnscope while the model runs", page, re.MULTILINE)
+    inner = {f"Recording.{name}" for line in called_by_attnscope for name in re.findall(r"`(\w+)`", line)}
+    for name, thing in public_callables():
+        signature = inspect.signature(thing)
+        for parameter in signature.parameters.values():
+            if parameter.name != "self":
+                _check_parameter(name, parameter)
+        assert inspect.isclass(thing) or signature.return_annotation is not signature.empty, name
+        assert (thing.__doc__ or "").strip(), name
+        assert name.replace(".__getitem__", "[...]") in titles | inner, name
+
+
+def _check_parameter(name: str, parameter: inspect.Parameter) -> None:
+    assert parameter.annotation is not parameter.empty, (name, parameter)
+    starred = parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+    assert not (starred and parameter.annotation in ("Any", "object", Any)), (name, parameter)

@@ -86,6 +86,7 @@ def run_study(
     instead: str | None = None,
     strict: bool = False,
     forget: bool = False,
+    engine: str = LOCAL,
     command: str | None = None,
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
@@ -95,8 +96,8 @@ def run_study(
     name: a bundled study or a study file. A second call measures only what is missing. watcher: gets the progress.
     limit: only the first `limit` prompts. models: only the models with these labels. swaps: another source for a model,
     by label. instead: a source that replaces the study's only model and becomes its label. strict: a prompt that can't
-    be measured is an error. forget: remove what was measured for other versions of the study. command: the command line
-    that the report shows. trust_remote_code: run code that comes with a model. allow_pickle: load pickled weights.
+    be measured is an error. forget: remove what was measured for other versions of the study. engine: where batches are
+    measured. command: the command line that the report shows. trust_remote_code: run code that comes with a model. allow_pickle: load pickled weights.
     """
     from attnscope.runs.perform import perform
 
@@ -108,6 +109,7 @@ def run_study(
         instead=instead,
         strict=strict,
         forget=forget,
+        engine=engine,
         command=command,
         trust_remote_code=trust_remote_code,
         allow_pickle=allow_pickle,

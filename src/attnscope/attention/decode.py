@@ -11,6 +11,7 @@ from transformers import DynamicCache, PreTrainedModel
 from attnscope.attention.eager import opened_eagerly
 from attnscope.attention.forward import input_device
 from attnscope.attention.interface import opened, quiet
+from attnscope.attention.precision import can_widen, widened
 from attnscope.attention.proof import Proof, reference_row
 from attnscope.attention.recorder import Recorder, Wanted
 from attnscope.errors import AttnscopeError
@@ -21,6 +22,9 @@ def prove_decode(
     model: PreTrainedModel, name: str, ids: Sequence[int], layers: Sequence[int], proof: Proof
 ) -> Proof | None:
     """Read the last token of a probe with the others in the cache; None for a model that takes no cache."""
+    if model.dtype in (torch.float16, torch.bfloat16) and can_widen(model, torch.float32) is None:
+        with widened(model, torch.float32):
+            return prove_decode(model, name, ids, layers, proof)
     tokens = torch.as_tensor([list(ids)], device=input_device(model))
     expected = reference_row(model, tokens, layers)
     recorder = Recorder(Wanted(torch.ones(1, 1, 1, device=tokens.device), frozenset(layers), stop=False))

@@ -23,6 +23,7 @@ from attnscope.attention.proof import Path, Probe, Proof, padded, paths_of, prov
 from attnscope.attention.recorder import Wanted
 from attnscope.attention.rotary import length_matters
 from attnscope.attention.seam import Edits, NoEdits
+from attnscope.attention.view import HIDDEN
 from attnscope.errors import AttnscopeError, NoRoomError, Parameter
 from attnscope.measures import Measure
 from attnscope.measures.received import RECEIVED
@@ -174,9 +175,12 @@ class Meter:
         self, forward: Forward, request: Request, few: bool, proof: Proof, lengths: Sequence[int]
     ) -> list[str]:
         """Layers that went along a path that no proof took; refused unless that was allowed."""
+        proven, paths = proof.paths, paths_of(forward)
         if not isinstance(request.edits, NoEdits):
-            return []  # an edited view is the model's own with keys taken out; the path to it was proven without
-        missing = paths_of(forward) - proof.paths
+            # eager attention has no such edit: the paths are proven without it, with few rows read and with all
+            proven = proven | self.proof(request, few=not few).paths
+            paths = frozenset((layer, backend, kind.removesuffix(HIDDEN)) for layer, backend, kind in paths)
+        missing = paths - proven
         if missing and len(set(lengths)) > 1:
             missing -= self._mixed_paths(request, few) or frozenset()
         if missing and max(lengths) > proof.tokens:

@@ -142,10 +142,10 @@ class Recorder:
         ids = self.wanted.ids
         if ids is None:
             raise AttnscopeError(
-                f"measure '{paired[0].name}' needs the token ids, and the model was given none",
+                f"measure '{paired[0].name}' needs the token ids of the whole text, and this forward was not given them",
                 where=Parameter("measures"),
-                allowed="a forward with input_ids",
-                todo="leave the measure out, or give the model token ids",
+                allowed="a forward with input_ids and no cache",
+                todo="leave the measure out, or run the whole text in one forward",
             )
         if rows not in self._pairs:
             device = view.positions.device

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from attnscope.attention.call import AnyCall, Call, MatrixCall
 
+HIDDEN = ", keys hidden"  # at the end of a view's words
 HIDING = -9000.0  # models hide a key by adding minus infinity, the dtype's least number, or -10000
 
 Edge = tuple[int, int, Tensor]
@@ -211,7 +212,7 @@ def _words(call: AnyCall, bias: Tensor | None, hidden: Tensor | None) -> str:
     if bias is not None:
         words.append("bias")
     if hidden is not None:
-        words.append("keys hidden")
+        return ", ".join(words) + HIDDEN
     return ", ".join(words)
 
 

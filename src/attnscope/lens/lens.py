@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnscope.attention.answer import write_answer
+from attnscope.attention.backends import blocks
 from attnscope.attention.card import Card, evidence_card
 from attnscope.attention.forward import input_device
 from attnscope.attention.groups import Rows
@@ -297,6 +298,7 @@ class Lens:
             "licence": loaded.licence,
             "dtype": loaded.dtype,
             "device": loaded.device,
+            "blocked_loop": blocks.compiled()[1] or "compiled",
             "versions": {name: version(name) for name in ("attnscope", "torch", "transformers")},
         }
 
