@@ -56,4 +56,4 @@ def test_the_rooms_are_those_of_the_import_rules_in_the_order_data_flows() -> No
 def test_the_walk_visits_every_room_that_has_a_part_in_it() -> None:
     _, _, walk = PAGE.partition("## The walk of one prompt")
     visited = {".".join(name.split(".")[:2]) for name in re.findall(r"`(attnscope(?:\.\w+)+)`", walk)}
-    assert set(layers()) - visited == {"attnscope.places", "attnscope.registry"}
+    assert set(layers()) - visited == {"attnscope.places", "attnscope.registry", "attnscope.spec"}

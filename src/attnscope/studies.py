@@ -94,10 +94,11 @@ def run_study(
     """Run a study into a folder (runs/NAME by default), write its figures and report, and return the run.
 
     name: a bundled study or a study file. A second call measures only what is missing. watcher: gets the progress.
-    limit: only the first `limit` prompts. models: only the models with these labels. swaps: another source for a model,
-    by label. instead: a source that replaces the study's only model and becomes its label. strict: a prompt that can't
-    be measured is an error. forget: remove what was measured for other versions of the study. engine: where batches are
-    measured. command: the command line that the report shows. trust_remote_code: run code that comes with a model. allow_pickle: load pickled weights.
+    limit: only the first `limit` prompts. models: only the models with these labels. swaps: another source for a
+    model, by label. instead: a source that replaces the study's only model and becomes its label. strict: a prompt
+    that can't be measured is an error. forget: remove what was measured for other versions of the study. engine:
+    where batches are measured. command: the command line that the report shows. trust_remote_code: run code that
+    comes with a model. allow_pickle: load pickled weights.
     """
     from attnscope.runs.perform import perform
 

@@ -142,7 +142,7 @@ class Recorder:
         ids = self.wanted.ids
         if ids is None:
             raise AttnscopeError(
-                f"measure '{paired[0].name}' needs the token ids of the whole text, and this forward was not given them",
+                f"measure '{paired[0].name}' needs the token ids of the whole text, which this forward was not given",
                 where=Parameter("measures"),
                 allowed="a forward with input_ids and no cache",
                 todo="leave the measure out, or run the whole text in one forward",
