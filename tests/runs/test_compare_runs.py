@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from scripts.compare_runs import Former, main, opened
+from scripts.compare_runs import OldRun, main, opened
 
 from attnscope.runs.columns import TABLES
 from attnscope.studies import run_study
@@ -47,7 +47,7 @@ def test_a_run_is_the_same_as_itself_in_either_format_and_in_any_order(
 ) -> None:
     assert main([str(folder), str(folder)]) == 0
     old = former(folder, tmp_path / "old")
-    assert isinstance(opened(old), Former)
+    assert isinstance(opened(old), OldRun)
     for name in ("mass", "received", "patterns"):
         pl.read_parquet(old / f"{name}.parquet").reverse().write_parquet(old / f"{name}.parquet")
     capsys.readouterr()

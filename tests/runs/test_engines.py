@@ -49,10 +49,10 @@ def backwards(monkeypatch: pytest.MonkeyPatch) -> Iterator[Backwards]:
     monkeypatch.setattr(
         "attnscope.registry.entry_points", lambda group: [entry] if group == "attnscope.engines" else []
     )
-    monkeypatch.delitem(ENGINES.__dict__, "members", raising=False)
+    monkeypatch.delitem(ENGINES.__dict__, "_every", raising=False)
     monkeypatch.setattr(ENGINE, "seen", [])
     yield ENGINE
-    ENGINES.__dict__.pop("members", None)
+    ENGINES.__dict__.pop("_every", None)
 
 
 def test_another_engine_stores_the_same_bytes(
