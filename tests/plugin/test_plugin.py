@@ -156,7 +156,7 @@ def test_a_backend_that_is_a_little_wrong_is_refused(tiny_model: Path, tmp_path:
 def test_a_figure_of_what_only_insertions_have_is_refused_for_a_plugins_edit(run: Path) -> None:
     assert (run / "figures" / "kept.svg").exists()
     assert not (run / "figures" / "no-kept.svg").exists()
-    assert "figure no-kept is not drawn: 'kept' is not defined for bare" in (run / "said.txt").read_text()
+    assert "figure no-kept was not drawn: 'kept' is not defined for bare" in (run / "said.txt").read_text()
 
 
 def test_a_caption_says_what_a_plugins_query_group_is(run: Path) -> None:
