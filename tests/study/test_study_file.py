@@ -177,7 +177,7 @@ def test_a_condition_may_list_its_edits() -> None:
     ],
 )
 def test_mistakes_in_edits_and_rules_are_located_too(text: str, line: int, words: list[str]) -> None:
-    test_a_mistake_is_told_with_its_line_and_what_is_right(text, line, words)
+    test_a_mistake_is_reported_with_its_line_and_what_is_right(text, line, words)
 
 
 def test_a_study_is_the_same_after_it_was_stored() -> None:
