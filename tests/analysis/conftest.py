@@ -35,9 +35,9 @@ def study(models: list[dict[str, Any]], **changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def performed(told: dict[str, Any], home: Path, name: str = "run") -> Run:
+def performed(content: dict[str, Any], home: Path, name: str = "run") -> Run:
     home.mkdir(parents=True, exist_ok=True)
-    (home / f"{name}.yaml").write_text(yaml.safe_dump(told, sort_keys=False), encoding="utf-8")
+    (home / f"{name}.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
     return run_study(str(home / f"{name}.yaml"), home / name)
 
 
@@ -48,5 +48,5 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    told = study([{"label": "one", "source": str(tiny)}], measure=EVERY_PATTERN)
-    return performed(told, tmp_path_factory.mktemp("compared"))
+    content = study([{"label": "one", "source": str(tiny)}], measure=EVERY_PATTERN)
+    return performed(content, tmp_path_factory.mktemp("compared"))

@@ -196,8 +196,8 @@ def test_layers_are_matched_by_relative_depth(tmp_path: Path) -> None:
     run = performed(study(models, conditions=["none"], figures=figures), tmp_path)
     found = compare(comparisons(run)[0]).heads.select("layer", "layer_two").unique().sort("layer")
     assert found.rows() == [(0, 0), (1, 3)]
-    told = (run.path / "figures" / "map.md").read_text(encoding="utf-8")
-    assert "layers matched by relative depth, heads by behaviour" in told
+    reading = (run.path / "figures" / "map.md").read_text(encoding="utf-8")
+    assert "layers matched by relative depth, heads by behaviour" in reading
 
 
 def test_rounding_is_measured_and_makes_no_effect(tiny: Path, tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ def test_a_run_cut_short_is_compared_on_the_prompts_both_have(run: Run, tiny: Pa
 
     again = run_study(str(run.path.with_suffix(".yaml")), tmp_path / "cut", limit=6)
     assert differing(run, again) == []
-    told = study([{"label": "one", "source": str(tiny)}], conditions=[CONDITIONS[0], CONDITIONS[1] | {"tokens": 30}])
-    told["measure"]["measures"] = EVERY_PATTERN["measures"]
-    edited = performed(told, tmp_path, "edited")
+    content = study([{"label": "one", "source": str(tiny)}], conditions=[CONDITIONS[0], CONDITIONS[1] | {"tokens": 30}])
+    content["measure"]["measures"] = EVERY_PATTERN["measures"]
+    edited = performed(content, tmp_path, "edited")
     assert set(compare(between(again, edited)[0]).heads.filter(quantity="mass")["n"]) == {6}

@@ -19,13 +19,13 @@ from tests.runs.conftest import CHAT
 from tests.tolerances import SUMMED
 
 
-def test_of_one_query_received_tells_what_the_meter_measures(run: Run, tiny: Path, tmp_path: Path) -> None:
+def test_for_one_query_received_gives_what_the_meter_measures(run: Run, tiny: Path, tmp_path: Path) -> None:
     """The run measured patterns; the other did not, and has them for the last token all the same."""
     other = performed(study([{"label": "one", "source": str(tiny)}]), tmp_path)
-    measured, told = (scores(each, "one", "filler", "last") for each in (run, other))
+    measured, derived = (scores(each, "one", "filler", "last") for each in (run, other))
     for name in PATTERNS:
-        np.testing.assert_allclose(told.scores[name], measured.scores[name], atol=SUMMED)
-        np.testing.assert_allclose(told.chance[name], measured.chance[name], atol=SUMMED)
+        np.testing.assert_allclose(derived.scores[name], measured.scores[name], atol=SUMMED)
+        np.testing.assert_allclose(derived.chance[name], measured.chance[name], atol=SUMMED)
     assert set(scores(other, "one", "filler", "all").scores) == {"sink", "uniform"}
     assert head_kinds(other, "one", "filler", "all")["previous"].null_count() == 8
     assert "mixed" not in set(head_kinds(other, "one", "filler", "all")["kind"])
@@ -38,8 +38,8 @@ def test_a_sink_is_corrected_for_queries_that_dont_see_the_first_token(tmp_path:
     tokenizer = byte_tokenizer()
     tokenizer.chat_template = CHAT
     tokenizer.save_pretrained(tmp_path / "one")
-    told = study([{"label": "one", "source": str(tmp_path / "one")}], conditions=["none"])
-    run = performed(told, tmp_path)
+    content = study([{"label": "one", "source": str(tmp_path / "one")}], conditions=["none"])
+    run = performed(content, tmp_path)
     found = scores(run, "one", "none", "all")
     received = exported(run).filter(queries="all", prompt=2, layer=1, head=0)["received"][0]
     times = len(received) / 8  # a share of the queries that see it, so an error grows as much
@@ -60,5 +60,5 @@ def test_a_head_is_called_what_it_clearly_is() -> None:
     means = {name: np.array([[given.get(name, 0.0) for given in named.values()]]) for name in names}
     chance = {name: np.full((1, len(named)), 0.05) for name in names}
     assert _kinds(means, chance)[0].tolist() == list(named)
-    chance = {name: np.full((1, len(named)), 0.5) for name in names}  # no more than a uniform gaze would give
+    chance = {name: np.full((1, len(named)), 0.5) for name in names}  # no more than uniform attention would give
     assert "previous" not in _kinds(means, chance)[0].tolist()

@@ -63,7 +63,7 @@ def test_a_row_that_sees_nothing_else_has_no_attention_left() -> None:
     assert after[0, 0].tolist() == [0, 0, 0, 0]
 
 
-def test_a_block_of_rows_is_told_by_its_positions() -> None:
+def test_a_block_of_rows_is_found_by_its_positions() -> None:
     before = attention(torch.randn(1, 4, 4))
     edit = Hide(hide=(1,), queries=(3,), how="zero")
     block = edit.weights(before[:, 2:, 1:], 0, [0], Q[2:], Q[1:])

@@ -105,7 +105,7 @@ def test_a_checkpoint_that_is_damaged_or_of_another_model_is_refused(model: str,
     tokenizer.chat_template = TEMPLATE
     tokenizer.save_pretrained(tmp_path / "other")
     assert other is not None
-    with pytest.raises(AttnscopeError, match="on another model"):
+    with pytest.raises(AttnscopeError, match="other settings or another model"):
         Training(load(str(tmp_path / "other")), settings_of(FEW), tmp_path)
     (tmp_path / CHECKPOINT).write_bytes((tmp_path / CHECKPOINT).read_bytes()[:-50])
     with pytest.raises(AttnscopeError, match="can't be read"):
@@ -186,29 +186,29 @@ def test_the_shipped_adapter_is_as_good_as_its_card_says() -> None:
     folder = BUILTINS["smollm2-135m-blocks"].adapter
     assert folder is not None
     card = json.loads((folder / "evaluation.json").read_text())
-    small, told = Share(*card["small"]), (folder / "README.md").read_text()
+    small, text = Share(*card["small"]), (folder / "README.md").read_text()
     puzzles = held_out(small.of, card["seed"])
     said = answers(load("smollm2-135m-blocks"), puzzles)
     right = sum(names(each, puzzle) for each, puzzle in zip(said, puzzles, strict=True))
     low, high = small.interval
     assert low <= right / small.of <= high
     before, after = (Share(*card["named"][when]["all"]) for when in ("before", "after"))
-    assert str(after) in told
-    assert str(small) in told
+    assert str(after) in text
+    assert str(small) in text
     assert after.interval[0] > max(before.interval[1], card["named"]["chance"])
 
 
-def test_the_card_tells_what_was_asked(tmp_path: Path) -> None:
+def test_the_card_says_what_was_asked(tmp_path: Path) -> None:
     puzzles = held_out(10, 1)
     before = [Asked(kind(each), each["answer"], "?", False, False, 8) for each in puzzles]
     after = [Asked(kind(each), each["answer"], each["worked"], True, True, 8) for each in puzzles]
     write_card(tmp_path, before, after, after[:4], 7)
-    told = (tmp_path / "README.md").read_text()
-    assert "| all | 0.0% (0.0% to 27.8%, 0 of 10) | 100.0% (72.2% to 100.0%, 10 of 10) |" in told
+    text = (tmp_path / "README.md").read_text()
+    assert "| all | 0.0% (0.0% to 27.8%, 0 of 10) | 100.0% (72.2% to 100.0%, 10 of 10) |" in text
     assert json.loads((tmp_path / "evaluation.json").read_text())["named"]["after"]["all"] == [10, 10]
 
 
-def test_a_sweep_tells_how_held_out_puzzles_fare_at_each_rate(model: str, tmp_path: Path) -> None:
+def test_a_sweep_reports_held_out_puzzles_at_each_rate(model: str, tmp_path: Path) -> None:
     def tried(rate: float) -> Tried:
         settings = replace(short(rate, 30), rank=2, batch=2, warmup=2)
         return attempt(load(model), settings, tmp_path / str(rate), 8, lambda _: None)

@@ -112,7 +112,7 @@ def test_a_run_with_nothing_measured_yet_says_so(explored: Run, tmp_path: Path) 
     sealed(home, status="running", tables={})  # those that are there are of an older study
     client = TestClient(make_app(ServedRuns([home])))
     listed = client.get("/api/runs").json()["runs"][0]
-    assert "nothing of this run can be shown yet" in listed["problem"]["what"]
+    assert "there is nothing to show for this run yet" in listed["problem"]["what"]
     assert client.get("/api/runs/early").status_code == 409
 
 

@@ -35,20 +35,20 @@ conditions:
     before: question
 classes:
   hash: "#"
-  blank: "re:\\\\s"
+  space: "re:\\\\s"
   inserted: segment:inserted
   marks: "special:"
 measure:
   queries: [last, all, question]
   measures: [entropy]
 figures:
-  - {{name: mass, kind: bars, classes: [hash, blank, inserted]}}
+  - {{name: mass, kind: bars, classes: [hash, space, inserted]}}
   - name: along
     kind: lines
     queries: all
     conditions: [none, filler]
     panels: [{{model: one, layer: 1, head: 2}}, {{model: two, layer: 0, head: 0}}]
-  - {{name: map, kind: heatmap, measure: blank, difference: [none, filler]}}
+  - {{name: map, kind: heatmap, measure: space, difference: [none, filler]}}
   - {{name: models, kind: heatmap, measure: entropy, difference: [one, two], conditions: [none]}}
   - {{name: text, kind: strip, models: [one], conditions: [filler]}}
 """

@@ -101,7 +101,7 @@ def test_a_count_that_no_draft_has_is_refused_with_the_nearest() -> None:
         return "ab" * units
 
     assert exactly(8, draft, len, "here") == "abababab"
-    with pytest.raises(AttnscopeError, match=r"can't make exactly 7 tokens.*nearest found is [68]"):
+    with pytest.raises(AttnscopeError, match=r"can't make exactly 7 tokens.*nearest is [68]"):
         exactly(7, draft, len, "here")
 
 

@@ -77,6 +77,6 @@ def test_the_built_in_engine_is_local() -> None:
 def test_an_unknown_engine_is_refused_before_the_folder_is_made(study_file: Path, tmp_path: Path, run: Command) -> None:
     with pytest.raises(AttnscopeError, match=r"unknown engine 'locl'.*near: local"):
         perform_request(request_study(str(study_file), engine="locl"), tmp_path / "run")
-    told = run("run", study_file, "--out", tmp_path / "run", "--engine", "slrm")
-    told.refuses("unknown engine 'slrm'", "local")
+    outcome = run("run", study_file, "--out", tmp_path / "run", "--engine", "slrm")
+    outcome.refuses("unknown engine 'slrm'", "local")
     assert not (tmp_path / "run").exists()

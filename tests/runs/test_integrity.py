@@ -176,9 +176,9 @@ def test_a_run_of_the_version_before_is_refused_with_the_command_and_measured_ag
     command = f"attnscope run {copy / 'study.yaml'} --out {copy}"
     with pytest.raises(OldFormatError, match=r"earlier version of attnscope.*attnscope run"):
         Run(copy)
-    told = run("report", str(copy))
-    assert told.code == 2
-    assert command in told.err
+    report = run("report", str(copy))
+    assert report.code == 2
+    assert command in report.err
     outcome = perform_request(request_study(str(copy / "study.yaml")), copy)
     assert outcome.measured == 18
     assert "earlier version" in outcome.repaired[0]

@@ -43,13 +43,13 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_masses_are_those_of_eager_attention(study_file: Path, tiny_models: tuple[Path, Path], tmp_path: Path) -> None:
     run = run_study(str(study_file), tmp_path / "run")
     found = run.table("mass").collect()
-    classes = {"hash": brute.characters("#"), "blank": brute.pattern(r"\s")}
+    classes = {"hash": brute.characters("#"), "space": brute.pattern(r"\s")}
     for label, folder in zip(("one", "two"), tiny_models, strict=True):
         want = brute.masses(run.path, attnscope.load(str(folder)), label, classes, ["last", "all", "question"])
         keys = ["condition", "prompt", "queries", "layer", "head", "token_class"]
         both = found.filter(model=label).join(want, on=keys, suffix="_want")
         base = both.filter(condition="none")  # where nothing is inserted that the brute force doesn't know of
-        assert len(base.filter(pl.col("token_class").is_in(["hash", "blank", "marks"]))) == 3 * 3 * 2 * 4 * 3
+        assert len(base.filter(pl.col("token_class").is_in(["hash", "space", "marks"]))) == 3 * 3 * 2 * 4 * 3
         assert (base["mass"] - base["mass_want"]).abs().max() <= SHALLOW  # type: ignore[operator]
         hashes = both.filter(pl.col("token_class") == "hash")
         assert (hashes["mass"] - hashes["mass_want"]).abs().max() <= SHALLOW  # type: ignore[operator]
@@ -178,7 +178,7 @@ def test_ctrl_c_says_how_to_go_on(study_file: Path, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run" / "manifest.json").read_text())["status"] == "stopped"
 
 
-def test_a_bad_prompt_is_told_and_does_not_sink_the_others(study_file: Path, tmp_path: Path) -> None:
+def test_a_bad_prompt_is_reported_and_does_not_sink_the_others(study_file: Path, tmp_path: Path) -> None:
     bad = '    - {intro: "", question: "Empty"}\n    - {intro: "Long", question: "' + "x" * 600 + '"}\n  chat:'
     study_file.write_text(study_file.read_text().replace("  chat:", bad, 1))
     run = run_study(str(study_file), tmp_path / "run")

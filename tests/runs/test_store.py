@@ -105,9 +105,9 @@ def test_every_measure_is_in_the_tables_by_name(
     last = run.table("tokens").filter(pl.col("position") == pl.col("position").max().over("condition", "prompt"))
     assert set(last.collect()["segment"]) == {"template"}
     plain, top = masses(run, "one", "none"), masses(run, "one", "none", "top1")
-    np.testing.assert_array_equal(top.mass[..., run.classes.index("blank")], 1)  # a prompt ends with a line end
+    np.testing.assert_array_equal(top.mass[..., run.classes.index("space")], 1)  # a prompt ends with a line end
     np.testing.assert_array_equal(top.expected, plain.expected)
-    assert plain.mass[..., run.classes.index("blank")].max() < 1
+    assert plain.mass[..., run.classes.index("space")].max() < 1
     far = head_values(run, "one", "none", "all", "distance")
     np.testing.assert_array_equal(far.value, np.broadcast_to(np.arange(4.0), far.value.shape))
     np.testing.assert_array_equal(far.defined, 1)

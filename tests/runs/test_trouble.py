@@ -24,7 +24,7 @@ from tests.runs.test_runs import contents
 from tests.tolerances import SHALLOW
 
 
-def test_a_batch_that_does_not_fit_is_split_and_what_never_fits_is_told(
+def test_a_batch_that_does_not_fit_is_split_and_what_never_fits_is_reported(
     study_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = perform_request(request_study(str(study_file)), tmp_path / "whole")
@@ -51,7 +51,7 @@ def test_a_batch_that_does_not_fit_is_split_and_what_never_fits_is_told(
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "problem"),
     [
         ("[entropy]", "[entropy]\n  layers: [0, 7]", "layer 7 of one.*measure.layers"),
         ("[entropy]", "[entropy]\n  heads: [9]", "head 9 of one.*measure.heads"),
@@ -61,8 +61,8 @@ def test_a_batch_that_does_not_fit_is_split_and_what_never_fits_is_told(
         ("{label: two,", "{label: two, adapter: nowhere/at/all,", "nowhere/at/all"),
     ],
 )
-def test_what_a_model_has_not_is_told_before_any_is_loaded(
-    study_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, told: str
+def test_what_a_model_lacks_is_reported_before_any_is_loaded(
+    study_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, problem: str
 ) -> None:
     def never(*_: Any, **__: Any) -> None:
         pytest.fail("a model was loaded")
@@ -71,11 +71,11 @@ def test_what_a_model_has_not_is_told_before_any_is_loaded(
     text = study_file.read_text()
     assert old in text
     study_file.write_text(text.replace(old, new))
-    with pytest.raises(AttnscopeError, match=told):
+    with pytest.raises(AttnscopeError, match=problem):
         run_study(str(study_file), tmp_path / "run")
 
 
-def test_a_figure_that_cant_be_drawn_is_told_and_the_others_are_drawn(study_file: Path, tmp_path: Path) -> None:
+def test_a_figure_that_cant_be_drawn_is_reported_and_the_others_are_drawn(study_file: Path, tmp_path: Path) -> None:
     text = study_file.read_text().replace("kind: strip,", "kind: strip, prompt: 3,")
     study_file.write_text(text.replace("  chat:", '    - {intro: "", question: "Empty"}\n  chat:', 1))
     run = run_study(str(study_file), tmp_path / "run")
@@ -183,7 +183,7 @@ def test_new_cells_get_the_dtype_that_the_old_ones_had(
         np.testing.assert_allclose(mine.to_numpy(), theirs.to_numpy(), atol=SHALLOW)
 
 
-def test_what_was_measured_is_kept_until_it_is_to_be_forgotten(study_file: Path, tmp_path: Path) -> None:
+def test_what_was_measured_stays_until_you_ask_to_forget_it(study_file: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert perform_request(request_study(str(study_file)), run).measured == 18
     assert perform_request(request_study(str(study_file), limit=1), run).reused == 6
@@ -242,17 +242,17 @@ def test_another_programs_manifest_is_left_alone(study_file: Path, tmp_path: Pat
         report_run(tmp_path / "extension")
 
 
-def test_a_segment_that_a_bundled_set_has_not_is_told(tmp_path: Path) -> None:
+def test_a_segment_that_a_bundled_set_lacks_is_reported(tmp_path: Path) -> None:
     study = tmp_path / "s.yaml"
     head = "models: [smollm2-135m-instruct]\nprompts: {set: problems}\n"
-    for wrong, told in (
+    for wrong, problem in (
         ("conditions: [none, {name: x, insert: {repeat: /}, times: 3, before: qestion}]", "near: question"),
         ("conditions: [none, {name: x, insert: {shuffle: qestion}, before: question}]", "near: question"),
         ("classes: {q: 'segment:qestion'}", "near: question"),
         ("measure: {queries: [qestion]}", "near: question"),
     ):
         study.write_text(f"{head}{wrong}\n")
-        with pytest.raises(AttnscopeError, match=f"s.yaml, line 3.*{told}"):
+        with pytest.raises(AttnscopeError, match=f"s.yaml, line 3.*{problem}"):
             request_study(str(study))
 
 
@@ -263,14 +263,14 @@ def test_shared_lines_hold_the_same_tokens_where_a_window_hides_some(tmp_path: P
         **{**tiny.llama_config(max_position_embeddings=512).to_dict(), "sliding_window": 12, "model_type": "mistral"}
     )
     tiny.save_model(folder, config, "MistralForCausalLM", seed=3)
-    told = {
+    content = {
         "models": [{"label": "m", "source": str(folder)}],
         "prompts": {"items": [{"a": "abcd" * size, "b": "efgh"} for size in (1, 2, 3)], "plain": "{a}{b}"},
         "conditions": ["none", {"name": "x", "insert": {"repeat": "/"}, "tokens": 5, "before": "b"}],
         "measure": {"queries": ["b"]},
         "figures": [{"name": "l", "kind": "lines", "panels": [{"model": "m", "layer": 1, "head": 0}]}],
     }
-    (tmp_path / "s.yaml").write_text(yaml.safe_dump(told), encoding="utf-8")
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
     run = run_study(str(tmp_path / "s.yaml"), tmp_path / "run")
     drawn = pl.read_csv(run.path / "figures" / "l.csv").filter(form="shared")
     sides = [drawn.filter(series=name).select("position", "n") for name in ("none", "x")]

@@ -1,4 +1,4 @@
-"""Prompts come from items, files and sets alike, and what is wrong with them is told."""
+"""Prompts come from items, files and sets alike, and problems with them are reported."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_count_takes_the_first() -> None:
         ({"items": [{"inserted": "x"}]}, "can't be a segment"),
     ],
 )
-def test_what_is_wrong_is_told(prompts: dict[str, Any], words: str, tmp_path: Path) -> None:
+def test_what_is_wrong_is_reported(prompts: dict[str, Any], words: str, tmp_path: Path) -> None:
     with pytest.raises(AttnscopeError, match=words):
         read_prompts(study(**prompts), tmp_path)
 
@@ -76,7 +76,7 @@ def test_what_is_wrong_is_told(prompts: dict[str, Any], words: str, tmp_path: Pa
         ("x.parquet", "PAR1 no", "can't read"),
     ],
 )
-def test_a_damaged_file_is_told(name: str, content: str, words: str, tmp_path: Path) -> None:
+def test_a_damaged_file_is_reported(name: str, content: str, words: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(content)
     with pytest.raises(AttnscopeError, match=words):
         read_prompts(study(file=name), tmp_path)

@@ -95,14 +95,14 @@ def test_a_good_study_is_read() -> None:
         (GOOD + "title: 'x\n", 21, ["not valid YAML"]),
     ],
 )
-def test_a_mistake_is_told_with_its_line_and_what_is_right(text: str, line: int, words: list[str]) -> None:
+def test_a_mistake_is_reported_with_its_line_and_what_is_right(text: str, line: int, words: list[str]) -> None:
     with pytest.raises(AttnscopeError) as refusal:
         parse_study(text, "x.yaml")
-    told = str(refusal.value)
-    assert "\n" not in told
-    assert f"x.yaml, line {line}" in told, told
+    message = str(refusal.value)
+    assert "\n" not in message
+    assert f"x.yaml, line {line}" in message, message
     for word in words:
-        assert word in told, told
+        assert word in message, message
 
 
 @pytest.mark.parametrize("text", ["", "# nothing", "- a list", "just words"])
@@ -177,7 +177,7 @@ def test_a_condition_may_list_its_edits() -> None:
     ],
 )
 def test_mistakes_in_edits_and_rules_are_located_too(text: str, line: int, words: list[str]) -> None:
-    test_a_mistake_is_told_with_its_line_and_what_is_right(text, line, words)
+    test_a_mistake_is_reported_with_its_line_and_what_is_right(text, line, words)
 
 
 def test_a_study_is_the_same_after_it_was_stored() -> None:

@@ -1,4 +1,4 @@
-"""Tokens that two conditions share are told by their characters, on a real tokenizer and any text."""
+"""Tokens that two conditions share are found by their characters, on a real tokenizer and any text."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_shares_of_classes_by_segment_add_up_and_count_characters(
 ) -> None:
     text = text_of(before, inserted, after)
     tokens = tokens_of(tokenization, text)
-    rules = {"in": "segment:inserted", "hash": "#", "blank": "re:\\s", "a": "segment:a"}
+    rules = {"in": "segment:inserted", "hash": "#", "space": "re:\\s", "a": "segment:a"}
     shares = membership(rules, text.text, tokens, text.spans)
     np.testing.assert_allclose(shares.sum(0), 1)
     for token in tokens:
@@ -139,8 +139,8 @@ def test_what_is_carried_over_to_another_tokenizer_stays_on_its_characters(
     assert (dense >= 0).all()
     in_both = [sum(place >= len("<<") for place in range(start, end)) / (end - start) for start, end in tokens]
     np.testing.assert_allclose(dense.sum(1), in_both)
-    blank = len(hint)  # the place of the other template's character
-    assert covered.tolist() == [not start <= blank < end for start, end in onto]
+    space = len(hint)  # the place of the other template's character
+    assert covered.tolist() == [not start <= space < end for start, end in onto]
     same, all_there = carry_over(tokens, here, tokens, here)
     whole = np.array([start >= len("<<") for start, _ in tokens], dtype=bool)
     np.testing.assert_allclose(same.toarray()[whole], np.eye(len(tokens))[whole])

@@ -104,10 +104,10 @@ def test_rows_of_large_grids_stay_in_line() -> None:
     assert len({len(line) for line in lines}) == 1
 
 
-def test_a_worked_answer_tells_where_the_shape_is_and_ends_with_the_move() -> None:
+def test_a_worked_answer_says_where_the_shape_is_and_ends_with_the_move() -> None:
     for puzzle in make(40, 2, {}):
-        told, _, move = puzzle["worked"].partition(": ")
+        extents, _, move = puzzle["worked"].partition(": ")
         assert move == puzzle["answer"]
-        for extent, grid in zip(told.split(" > "), grids(puzzle["drawing"]), strict=True):
+        for extent, grid in zip(extents.split(" > "), grids(puzzle["drawing"]), strict=True):
             rows, columns = np.nonzero(grid)
             assert extent == f"{rows.min()}-{rows.max()},{columns.min()}-{columns.max()}"

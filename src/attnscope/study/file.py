@@ -157,10 +157,8 @@ def _words(error: Any, context: dict[str, Any]) -> tuple[str, str]:
         return f"'{given}' is not allowed here", str(context["expected"])
     if kind in ("too_long", "too_short"):
         limit = "at most" if kind == "too_long" else "at least"
-        return (
-            f"the list has {context['actual_length']} items",
-            f"{limit} {context.get('max_length', context.get('min_length'))}",
-        )
+        count, bound = context["actual_length"], context.get("max_length", context.get("min_length"))
+        return f"the list has {count} item{'s' * (count != 1)}", f"{limit} {bound}"
     if kind in ("greater_than_equal", "less_than_equal"):
         return f"{given} is out of range", f"{context['ge']} or more" if "ge" in context else f"{context['le']} or less"
     if kind == "string_pattern_mismatch":
