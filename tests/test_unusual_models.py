@@ -227,7 +227,7 @@ def test_missing_or_doubled_choices_are_refused(tmp_path: Path) -> None:
             empty([])
     with pytest.raises(AttnscopeError):
         lens.measure_batch(["a", "b"], ["x"], rows=[{"x": [0]}])
-    with pytest.raises(AttnscopeError, match="there already"):
+    with pytest.raises(AttnscopeError, match="already a class"):
         lens.measure("ab").mass({"other": "#"})
     with pytest.raises(AttnscopeError, match="unknown to"):
         lens.measure_tokens([10**6])

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from attnscope.meter.input import InputCheck
-from attnscope.meter.loss import MOST
 
 import attnscope
+from attnscope.attention.input import InputCheck
+from attnscope.attention.loss import MOST
 from attnscope.lens.lens import PROBE
 from tests.models import tiny
 from tests.tolerances import LOGITS

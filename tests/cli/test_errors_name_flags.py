@@ -98,7 +98,7 @@ def test_a_part_of_an_error_may_mix_words_and_parameters() -> None:
     assert error.message(lambda parameter: f"<{parameter.name}>") == "a (<layers>): b; pass <chat>"
 
 
-PYTHON_ONLY = {"rows", "text", "tokenizer"}  # the command line takes one text, and no positions
+PYTHON_ONLY = {"edits", "rows", "text", "tokenizer"}  # the command line takes one text, and no positions
 
 
 def test_every_parameter_that_an_error_names_is_a_flag_of_some_command() -> None:

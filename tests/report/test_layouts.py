@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from attnscope.report.sheets import facts
 
 from attnscope.analysis.comparisons import compare
 from attnscope.analysis.run import Run
 from attnscope.analysis.two_runs import between
 from attnscope.figures.selection import laid_out
+from attnscope.report.comparison_tables import facts
 from attnscope.report.evidence import input_warnings
 from attnscope.studies import run_study
 from tests.models import tiny

@@ -183,10 +183,9 @@ class Meter:
         missing = paths - proven
         if missing and len(set(lengths)) > 1:
             missing -= self._mixed_paths(request, few) or frozenset()
-        if missing and max(lengths) > proof.tokens:
-            tokens = self._longest_probe(max(lengths), proof)
-            if tokens > proof.tokens:
-                missing -= self.proof(request, few=few, tokens=tokens).paths
+        tokens = self._longest_probe(max(lengths), proof)
+        if missing and tokens != proof.tokens:  # longer or shorter prompts may take paths of their own
+            missing -= self.proof(request, few=few, tokens=tokens).paths
         if missing and not request.allow_unproven:
             layer, backend, kind = min(missing)
             raise AttnscopeError(
