@@ -69,7 +69,7 @@ def test_captions_say_how_prompts_were_laid_out(both: Run) -> None:
 
 
 def test_evidence_says_how_prompts_were_laid_out_and_how_they_begin(both: Run) -> None:
-    chatty, base = (both.path / "evidence.md").read_text().split("## base")
+    chatty, base = (both.path / "evidence.md").read_text().replace("\\", "").split("## base")
     assert "Prompts in the chat template." in chatty
     assert "6 of 6 prompts begin with <s>." in chatty
     assert "Prompts as plain text." in base
