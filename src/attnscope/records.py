@@ -17,7 +17,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from attnscope.errors import AttnscopeError, near
-from attnscope.measures import MEASURES
 from attnscope.text.classes import OTHER, membership
 from attnscope.text.tokens import Token
 
@@ -268,8 +267,3 @@ HEAD_TABLE: dict[str, Any] = {
     "expected": pl.Float64,
     "defined": pl.Float64,
 }
-
-
-def is_per_key(measure: str) -> bool:
-    """Whether a measure is declared with one number per key."""
-    return "key" in MEASURES.find(measure, "measures").axes

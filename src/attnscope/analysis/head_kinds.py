@@ -25,7 +25,7 @@ from attnscope.analysis.received import HeadChoice, PromptAttention, by_head, re
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import mean_of_seen
 from attnscope.measures.names import SCORES, SINK, UNIFORM
-from attnscope.measures.patterns import PATTERNS, pattern_pairs
+from attnscope.measures.patterns import PAIRS, PATTERNS
 
 Floats = NDArray[np.float64]
 
@@ -135,9 +135,9 @@ def _of_received(prompt_attention: PromptAttention, ids: Sequence[int] | None) -
     }
     if ids is None:
         return by_name
-    queries, keys, patterns = pattern_pairs(ids)
-    for place, name in enumerate(PATTERNS):
-        mine = keys[(queries == len(ids) - 1) & (patterns == place)]
+    for name, pairs in PAIRS.items():
+        queries, keys = pairs(ids)
+        mine = keys[queries == len(ids) - 1]
         visible = np.sign(uniform[..., mine].sum(-1))
         by_name[name] = (_over(attention[..., mine].sum(-1), visible), _over(uniform[..., mine].sum(-1), visible))
     return by_name

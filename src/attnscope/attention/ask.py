@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attnscope.edits.attention import AttentionEdit
 from attnscope.errors import AttnscopeError
-from attnscope.measures import KEY, Measure
+from attnscope.measures import Measure
 from attnscope.measures.received import RECEIVED
 
 FEW = 8  # rows are few if they are at most one in so many
@@ -71,14 +71,6 @@ class Ask:
 
     def few(self, queries: int) -> bool:
         return len(self.rows) * FEW <= queries
-
-    @property
-    def per_key(self) -> list[Measure]:
-        return [each for each in self.measures if each.axes == KEY]
-
-    @property
-    def per_head(self) -> list[Measure]:
-        return [each for each in self.measures if each.axes != KEY]
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,49 @@ import torch
 from torch import Tensor
 
 
+class _Sizes:
+    """What calls of either kind have: B prompts, H heads, Sq queries and Sk keys."""
+
+    start: int | None
+
+    @property
+    def like(self) -> Tensor:
+        """A tensor (B, H, Sq, ...) of the call."""
+        raise NotImplementedError
+
+    @property
+    def keys(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def batch(self) -> int:
+        return self.like.shape[0]
+
+    @property
+    def heads(self) -> int:
+        return self.like.shape[1]
+
+    @property
+    def queries(self) -> int:
+        return self.like.shape[2]
+
+    @property
+    def first(self) -> int:
+        """Which key is the first query's own. With a cache there are keys before it."""
+        return self.keys - self.queries if self.start is None else self.start
+
+    @property
+    def device(self) -> torch.device:
+        return self.like.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What sums are computed in: float32, or float64 if the model is."""
+        return torch.promote_types(self.like.dtype, torch.float32)
+
+
 @dataclass(frozen=True)
-class Call:
+class Call(_Sizes):
     """Queries (B, H, Sq, D), keys (B, Hkv, Sk, D) and values (B, Hkv, Sk, Dv), positions and norms applied."""
 
     query: Tensor
@@ -33,21 +74,8 @@ class Call:
     """Which key is the first query's own; by default the queries are the last of the keys."""
 
     @property
-    def first(self) -> int:
-        """Which key is the first query's own. With a cache there are keys before it."""
-        return self.keys - self.queries if self.start is None else self.start
-
-    @property
-    def batch(self) -> int:
-        return self.query.shape[0]
-
-    @property
-    def heads(self) -> int:
-        return self.query.shape[1]
-
-    @property
-    def queries(self) -> int:
-        return self.query.shape[2]
+    def like(self) -> Tensor:
+        return self.query
 
     @property
     def keys(self) -> int:
@@ -56,15 +84,6 @@ class Call:
     @property
     def kv_heads(self) -> int:
         return self.key.shape[1]
-
-    @property
-    def device(self) -> torch.device:
-        return self.query.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """What sums are computed in: float32, or float64 if the model is."""
-        return torch.promote_types(self.query.dtype, torch.float32)
 
     @property
     def native(self) -> bool:
@@ -78,7 +97,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class MatrixCall:
+class MatrixCall(_Sizes):
     """A layer of a model that shows its attention weights (B, H, Sq, Sk) but not its queries and keys."""
 
     weights: Tensor
@@ -88,32 +107,12 @@ class MatrixCall:
     """As of `Call`."""
 
     @property
-    def first(self) -> int:
-        return self.keys - self.queries if self.start is None else self.start
-
-    @property
-    def batch(self) -> int:
-        return self.weights.shape[0]
-
-    @property
-    def heads(self) -> int:
-        return self.weights.shape[1]
-
-    @property
-    def queries(self) -> int:
-        return self.weights.shape[2]
+    def like(self) -> Tensor:
+        return self.weights
 
     @property
     def keys(self) -> int:
         return self.weights.shape[3]
-
-    @property
-    def device(self) -> torch.device:
-        return self.weights.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return torch.promote_types(self.weights.dtype, torch.float32)
 
 
 AnyCall = Call | MatrixCall

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attnscope.measures.measure import Measure, Pairs
 
@@ -76,13 +75,5 @@ LOCAL = Measure(
     pairs=_local,
 )
 
-PATTERNS = tuple(each.name for each in (PREVIOUS, NEXT, REPEATED, INDUCTION, LOCAL))
-
-
-def pattern_pairs(ids: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """All pairs of a prompt, sorted by query: the query's position, the key's position, and the pattern's number."""
-    every = [pairs(ids) for pairs in (_previous, _next, _repeated, _induction, _local)]
-    queries, keys = (np.concatenate([each[side] for each in every]) for side in (0, 1))
-    numbers = np.repeat(np.arange(len(PATTERNS)), [len(each[0]) for each in every])
-    order = np.argsort(queries, kind="stable")
-    return queries[order], keys[order], numbers[order]
+PAIRS = {"previous": _previous, "next": _next, "repeated": _repeated, "induction": _induction, "local": _local}
+PATTERNS = tuple(PAIRS)
