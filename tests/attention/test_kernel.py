@@ -205,7 +205,7 @@ def test_a_worker_that_fails_is_heard_of_and_threads_are_as_before() -> None:
         raise ValueError(f"worker {worker}")
 
     with pytest.raises(ValueError, match="worker"):
-        workers.run_workers(fail, 2)
+        workers.run_workers(fail, 4, 2)
     assert torch.get_num_threads() == before
 
 

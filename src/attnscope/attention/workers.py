@@ -3,14 +3,18 @@
 A long pass goes to a crew of workers, one a core: torch's own threading splits every operation over all cores and pays
 for it at each one, while a worker that walks through whole tasks keeps a block of scores in its core's cache from the
 first product to the last. A short pass is over before the workers are awake (torch's threads hold the cores for some
-milliseconds after each operation), so torch's own threading serves it better. The split is fixed by the tasks' costs:
-the same work on the same machine gives the same bits.
+milliseconds after each operation), so torch's own threading serves it better.
+
+Tasks are dealt into more shares than there are workers, and a worker that is done takes the next share: a core that
+something else holds for a while does not keep the others waiting. What is in a share is fixed by the tasks' costs, and
+each share has sums of its own, so the same work on the same machine gives the same bits, whoever does it.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -18,6 +22,7 @@ import torch
 from torch import Tensor
 
 MOST_WORKERS = 32
+SHARES = 4  # per worker
 SHORT_PASS = 20_000_000  # scores; about 15 ms on two cores
 
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
@@ -33,8 +38,8 @@ def crew_size(scores: int, device: torch.device) -> int:
 
 
 def fair_shares(costs: Sequence[int], workers: int) -> list[list[int]]:
-    """Task numbers by worker: the costliest first, each to the worker with the least to do so far."""
-    shares: list[list[int]] = [[] for _ in range(max(1, workers))]
+    """Task numbers by share: the costliest first, each to the share that costs least so far."""
+    shares: list[list[int]] = [[] for _ in range(max(1, SHARES * workers))]
     loads = [0] * len(shares)
     for task in sorted(range(len(costs)), key=lambda task: -costs[task]):
         lightest = loads.index(min(loads))
@@ -43,15 +48,26 @@ def fair_shares(costs: Sequence[int], workers: int) -> list[list[int]]:
     return shares
 
 
-def run_workers(work: Callable[[int], None], workers: int) -> None:
-    """Call `work(0)` to `work(workers - 1)` at once, each on a core of its own; with no workers, `work(0)` here."""
+def run_workers(work: Callable[[int], None], shares: int, workers: int) -> None:
+    """Call `work` with each share's number, by so many workers, each on a core of its own; with none, do it here."""
     if workers == 0:
-        work(0)
+        for share in range(shares):
+            work(share)
         return
     before = torch.get_num_threads()
     torch.set_num_threads(1)  # also what the workers' matrix products go by
+    left = deque(range(shares))
+
+    def take() -> None:
+        while True:
+            try:
+                share = left.popleft()
+            except IndexError:  # another worker took the last one
+                return
+            work(share)
+
     try:
-        for future in [_pool(workers).submit(work, worker) for worker in range(workers)]:
+        for future in [_pool(workers).submit(take) for _ in range(workers)]:
             future.result()
     finally:
         torch.set_num_threads(before)

@@ -51,16 +51,16 @@ class Blocked(Backend):
         run_tasks, _ = blocks.compiled()
         values = {each.name: work.zeros(each.axes) for each in ask.measures} if not ask.plain else {}
 
-        def run(worker: int) -> None:
+        def run(share: int) -> None:
             with torch.inference_mode(inference), torch.no_grad():  # modes are a thread's own
-                tasks = [work.tasks[task] for task in work.shares[worker]]
+                tasks = [work.tasks[task] for task in work.shares[share]]
                 if ask.plain:
-                    run_tasks(work.inputs, tasks, work.scratch(), received[worker], work.output)
+                    run_tasks(work.inputs, tasks, work.scratch(), received[share], work.output)
                 else:
-                    totals = {name: each[worker].flatten(1, 2) for name, each in values.items()}
+                    totals = {name: each[share].flatten(1, 2) for name, each in values.items()}
                     _general(work, tasks, ask, view, totals)
 
-        run_workers(run, work.workers)
+        run_workers(run, len(work.shares), work.workers)
         if ask.plain:
             values = {"received": received}
         sums = {name: each.sum(0).flatten(1, 2) for name, each in values.items()}
@@ -129,7 +129,7 @@ class _Pass:
         return cls(inputs, tasks, fair_shares(costs, workers), workers, output)
 
     def zeros(self, axes: tuple[str, ...]) -> Tensor:
-        """(workers, B, Hkv, G, m[, Sk])."""
+        """(shares, B, Hkv, G, m[, Sk])."""
         batch, kv_heads, group = self.inputs.query.shape[:3]
         groups, keys = self.inputs.weights.shape[1], self.inputs.key.shape[-1]
         shape = (len(self.shares), batch, kv_heads, group, groups, *((keys,) if axes == KEY else ()))

@@ -58,10 +58,11 @@ def weigh(inputs: Inputs, task: Task, scratch: Scratch) -> Tuple[Tensor, Tensor]
     """A block's weights (heads, rows, keys), not yet normalised, and each row's sum with its sink (heads, rows)."""
     group, width = inputs.query.shape[2], inputs.query.shape[4]
     many, rows, keys = task.beyond - task.head, task.stop - task.start, task.last - task.first
-    softcap = inputs.softcap
+    softcap, safe = inputs.softcap, all(inputs.safe[task.head : task.beyond])
+    unit = 1.4426950408889634 if safe else 1.0  # log2(e): exp2 is up to three times as fast as exp
     scaled = scratch.scaled[: many * group * rows * width].view(many, group, rows, width)
     scaled.copy_(inputs.query[task.prompt, task.head : task.beyond, :, task.start : task.stop])
-    scaled.mul_(inputs.scale / softcap if softcap > 0 else inputs.scale)
+    scaled.mul_(inputs.scale / softcap if softcap > 0 else inputs.scale * unit)
     flat = scratch.scores[: many * group * rows * keys].view(many, group * rows, keys)
     batch, tall, step = products(inputs, task, many, group * rows)
     copies = slice(task.head * inputs.parts, task.beyond * inputs.parts, step)
@@ -69,16 +70,16 @@ def weigh(inputs: Inputs, task: Task, scratch: Scratch) -> Tuple[Tensor, Tensor]
     torch.bmm(scaled.view(batch, tall, width), held_keys, out=flat.view(batch, tall, keys))
     block = flat.view(many * group, rows, keys)
     if softcap > 0:
-        block.tanh_().mul_(softcap)
+        block.tanh_().mul_(softcap * unit)
     low, high = task.head * group, task.beyond * group
     bias = inputs.bias
     if bias is not None:
         added = of_heads(bias[min(task.prompt, bias.shape[0] - 1)], low, high)
-        block.add_(added[:, task.start : task.stop, task.first : task.last])
+        block.add_(added[:, task.start : task.stop, task.first : task.last], alpha=unit)
     sinks = inputs.sinks
     sink = None if sinks is None else sinks[task.head : task.beyond].flatten().unsqueeze(-1)  # (heads, 1)
-    if all(inputs.safe[task.head : task.beyond]):
-        block.exp_()
+    if safe:
+        block.exp2_()
         for edge in task.edges:
             block[:, :, edge[0] - task.first : edge[1] - task.first].mul_(of_heads(edge[2], low, high))
         sums = block.sum(-1)
