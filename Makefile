@@ -1,6 +1,6 @@
 # make demo: a first real measurement, from nothing. make test: everything, green. Both are cheap to run again.
-# make test-unit: what needs neither real weights nor a browser; test-model and test-browser: the rest.
-.PHONY: demo test test-unit test-model test-browser lint bench docs clean environment browser
+# make test-unit: quick, without whole commands, real weights or a browser; test-command, test-model, test-browser: the rest.
+.PHONY: demo test test-unit test-command test-model test-browser lint bench docs clean environment browser
 .DEFAULT_GOAL := demo
 SHELL := /bin/bash
 RUN := .venv/bin
@@ -29,6 +29,9 @@ test: environment browser lint
 
 test-unit: environment
 	@$(PYTEST) -m unit
+
+test-command: environment
+	@$(PYTEST) -m command
 
 test-model: environment
 	@$(PYTEST) -m model

@@ -62,7 +62,7 @@ def _words(outcome: dict[str, object]) -> str:
     timing, peak = outcome.get("timing"), outcome.get("peak")
     if isinstance(timing, dict):
         words.append(
-            f"ratio {timing['ratio']:.3f}, of medians {timing['of_medians']:.3f}, control {timing['control_ratio']:.3f}"
+            f"ratio {timing['ratio']:.3f}, control {timing['control_ratio']:.3f}, {len(timing['ratios'])} processes"
         )
     if isinstance(peak, dict):
         words.append(f"extra peak {peak['extra_mib']:,.0f} MiB in {peak['seconds']:.1f} s")

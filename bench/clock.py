@@ -9,15 +9,16 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 Run = Callable[[], object]
 
 
 @dataclass(frozen=True)
 class Timing:
-    """The seconds of every round, and their ratios."""
+    """The seconds of every round of one process, and their ratios."""
 
     base: list[float]
     control: list[float]
@@ -26,12 +27,8 @@ class Timing:
     """Median over rounds of the arm's time divided by the mean of the round's two base times; a slow spell longer than
     a round then affects both sides.
     """
-    of_medians: float
-    """The arm's median time divided by that of all base runs: the other usual way, which a slow spell can distort."""
-    low: float
-    high: float
-    """The middle half of the rounds' own ratios."""
     control_ratio: float
+    """Median over rounds of the base's second time divided by its first."""
 
 
 def interleave(base: Run, arm: Run, rounds: int, say: Callable[[str], None] = lambda _: None) -> Timing:
@@ -51,17 +48,24 @@ def interleave(base: Run, arm: Run, rounds: int, say: Callable[[str], None] = la
 
 def summary(base: list[float], control: list[float], arm: list[float]) -> Timing:
     own = [2 * mine / (first + again) for mine, first, again in zip(arm, base, control, strict=True)]
-    low, _, high = statistics.quantiles(own, n=4, method="inclusive") if len(own) > 1 else [own[0]] * 3
-    return Timing(
-        base=base,
-        control=control,
-        arm=arm,
-        ratio=statistics.median(own),
-        of_medians=statistics.median(arm) / statistics.median(base + control),
-        low=low,
-        high=high,
-        control_ratio=statistics.median(again / first for again, first in zip(control, base, strict=True)),
-    )
+    again = [second / first for second, first in zip(control, base, strict=True)]
+    return Timing(base, control, arm, statistics.median(own), statistics.median(again))
+
+
+def over_processes(timings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Medians over processes, and the lowest and highest of them.
+
+    Where a process lands on the machine (which cores, which pages) moves its ratio by several percent for as long as it
+    lives, so more rounds in one process don't help, and other processes do.
+    """
+    joined = {name: [second for each in timings for second in each[name]] for name in ("base", "control", "arm")}
+    ratios = {name: [each[name] for each in timings] for name in ("ratio", "control_ratio")}
+    return {
+        **joined,
+        **{name: statistics.median(each) for name, each in ratios.items()},
+        "ratios": ratios["ratio"],
+        "control_ratios": ratios["control_ratio"],
+    }
 
 
 def _timed(run: Run) -> float:

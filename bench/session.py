@@ -40,6 +40,9 @@ class Session:
     def rounds(self, wanted: int) -> int:
         return 2 if self.quick else wanted
 
+    def processes(self, wanted: int) -> int:
+        return 1 if self.quick else wanted
+
     def python(self, contestant: str) -> Path:
         requirement = CONTESTANTS[contestant].requirement
         if requirement is None:

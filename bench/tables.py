@@ -14,15 +14,15 @@ NOISE_MIB = 10.0  # median peaks of a plain forward pass differ by about this mu
 
 
 def cost_table(results: Results, table: Table) -> list[str]:
-    names = ["what is measured", "tokens", "ratio", "middle half", "of medians", "A/A control", "aim", "median"]
+    names = ["what is measured", "tokens", "ratio", "of processes", "A/A control", "of processes", "aim", "median"]
     lines = _head(*names, "against")
     for case, found in _rows(results, table):
         if "failed" in found:
             lines.append(_failed(case, found, 9))
             continue
         timing = found["timing"]
-        cells = [case.title, f"{found['tokens']:,}", f"**{timing['ratio']:.3f}**", _spread(timing)]
-        cells += [f"{timing['of_medians']:.3f}", f"{timing['control_ratio']:.3f}"]
+        cells = [case.title, f"{found['tokens']:,}", f"**{timing['ratio']:.3f}**", _spread(timing["ratios"])]
+        cells += [f"{timing['control_ratio']:.3f}", _spread(timing["control_ratios"])]
         cells += [f"<= {case.aim}" if case.aim else "", _seconds(timing["arm"])]
         lines.append(_row(*cells, found["against"]))
     return lines
@@ -87,7 +87,7 @@ def analysis_table(results: Results) -> list[str]:
 
 
 def contest_table(results: Results) -> list[str]:
-    names = ["tool", "tokens", "ratio to plain", "middle half", "A/A control", "attnscope is faster by"]
+    names = ["tool", "tokens", "ratio to plain", "of processes", "A/A control", "attnscope is faster by"]
     names += ["extra peak memory", "attnscope takes less by", "beyond plain's", "less by", "largest difference"]
     lines = _head(*names)
     for case, found in _rows(results, "contest"):
@@ -98,7 +98,7 @@ def contest_table(results: Results) -> list[str]:
         ours = found["contestant"] == "attnscope_meter"
         factors = advantage(results, found)
         faster, less, beyond = ("", "", "") if factors is None else factors.words()
-        cells = [case.title, f"{found['tokens']:,}", f"{timing['ratio']:.3f}", _spread(timing)]
+        cells = [case.title, f"{found['tokens']:,}", f"{timing['ratio']:.3f}", _spread(timing["ratios"])]
         cells += [f"{timing['control_ratio']:.3f}", faster, _mib(extra), less, _beyond(results, found), beyond]
         lines.append(_row(*cells, "" if ours else f"{found['difference']:.1e}"))
     return lines
@@ -150,8 +150,8 @@ def _beyond(results: Results, found: dict[str, Any]) -> str:
     return "" if beyond is None else f"{beyond:+,.0f} MiB"
 
 
-def _spread(timing: dict[str, Any]) -> str:
-    return f"{timing['low']:.3f} to {timing['high']:.3f}"
+def _spread(ratios: list[float]) -> str:
+    return f"{min(ratios):.3f} to {max(ratios):.3f} ({len(ratios)})"
 
 
 def _seconds(taken: list[float]) -> str:

@@ -1,7 +1,8 @@
-"""Fixtures that every room's tests may use, and the tier of each test: unit, model or browser.
+"""Fixtures that every room's tests may use, and the tier of each test: unit, command, model or browser.
 
 A test that uses the browser, or one of the models below, is in that tier by itself; other tests that need real weights
-or a long time say so (`pytest.mark.model`, on the test or for a whole file). All others are unit tests. Outside the
+or a long time say so (`pytest.mark.model`, on the test or for a whole file). Files that run whole commands and studies
+on tiny models say `TIER = "command"`. All others are unit tests. Outside the
 model tier the model cache is empty and nothing can be downloaded, so a test that needs real weights without saying so
 fails.
 """
@@ -50,9 +51,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def tier_of(item: pytest.Item) -> str:
-    """The tier that a test's fixtures put it in."""
+    """The tier that a test's fixtures or its file put it in."""
     tiers = {TIER_OF_FIXTURE[name] for name in getattr(item, "fixturenames", ()) if name in TIER_OF_FIXTURE}
-    return next((tier for tier in ("model", "browser") if tier in tiers), "unit")
+    usual: str = getattr(getattr(item, "module", None), "TIER", "unit")
+    return next((tier for tier in ("model", "browser") if tier in tiers), usual)
 
 
 @pytest.hookimpl(wrapper=True)

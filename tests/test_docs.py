@@ -29,6 +29,8 @@ from tests.explorer.conftest import free_port, serving
 from tests.models import tiny
 from tests.runs.conftest import CHAT
 
+TIER = "command"
+
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 

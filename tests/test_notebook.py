@@ -16,6 +16,8 @@ from attnscope.study.schema import FigureSpec
 from tests.analysis.conftest import performed, study
 from tests.runs.conftest import save_tiny
 
+TIER = "command"
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> attnscope.Run:

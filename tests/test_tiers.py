@@ -7,7 +7,7 @@ import pytest
 import attnscope
 from tests.conftest import SMOLLM2
 
-TIERS = ("unit", "model", "browser")
+TIERS = ("unit", "command", "model", "browser")
 
 
 def test_every_test_is_in_exactly_one_tier(request: pytest.FixtureRequest) -> None:

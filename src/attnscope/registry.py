@@ -9,13 +9,16 @@ stops only what uses it.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import importlib.util
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from attnscope.errors import AttnscopeError, Words, near
@@ -68,6 +71,14 @@ class Registry(Generic[T]):
     def _every(self) -> dict[str, T]:
         return self._by_name([*self._defined(), *self._installed()])
 
+    @cached_property
+    def fingerprints(self) -> dict[str, str]:
+        """Of every entry point of an installed package: the package, its version and the checksum of its code.
+
+        What was computed with a package's members is out of date once its fingerprint changes. Nothing is imported.
+        """
+        return {each.name: _fingerprint(each) for each in self._entries()}
+
     def find(self, name: str, where: Words) -> T:
         """The member of this name; refused with the nearest names if there is none."""
         if name not in self.members:
@@ -104,7 +115,10 @@ class Registry(Generic[T]):
         return list(members.values())
 
     def _installed(self) -> list[tuple[T, str]]:
-        return [(self._loaded(each), _origin(each)) for each in sorted(entry_points(group=self.group))]
+        return [(self._loaded(each), _origin(each)) for each in self._entries()]
+
+    def _entries(self) -> list[EntryPoint]:
+        return sorted(entry_points(group=self.group))
 
     def _loaded(self, entry: EntryPoint) -> T:
         try:
@@ -127,3 +141,15 @@ class Registry(Generic[T]):
 
 def _origin(entry: EntryPoint) -> str:
     return entry.dist.name if entry.dist is not None else entry.value
+
+
+def _fingerprint(entry: EntryPoint) -> str:
+    """The code too, not the version alone: whoever writes a plugin changes one without the other."""
+    version = entry.dist.version if entry.dist is not None else "of unknown version"
+    digest = hashlib.sha256()
+    spec = importlib.util.find_spec(entry.module.partition(".")[0])
+    places = [] if spec is None else spec.submodule_search_locations or [spec.origin or ""]
+    for root in map(Path, places):
+        for file in sorted(root.rglob("*.py")) if root.is_dir() else [root]:
+            digest.update(f"{file.relative_to(root)}\0".encode() + file.read_bytes() + b"\0")
+    return f"{_origin(entry)} {version}, code {digest.hexdigest()[:16]}"

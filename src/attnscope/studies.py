@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from attnscope.errors import AttnscopeError, Parameter, near
 from attnscope.figures.validation import figure_problems, options_of, with_options
 from attnscope.notebook import Run
-from attnscope.report.write import is_reported, report_run
+from attnscope.report.files import is_reported
+from attnscope.report.write import report_run
 from attnscope.runs.folder import RunFolder
 from attnscope.runs.request import LOCAL, RunRequest
 from attnscope.study.file import bundled_studies, find_study, read_study, refuse, refuse_unknown_segments

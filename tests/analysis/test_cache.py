@@ -25,6 +25,8 @@ from attnscope.runs.integrity import DamagedError
 from attnscope.studies import perform_request, request_study
 from attnscope.study.schema import FigureSpec
 
+TIER = "command"
+
 
 def copied(run: Run, home: Path, *without: str) -> Run:
     shutil.copytree(run.path, home)

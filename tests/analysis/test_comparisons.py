@@ -27,6 +27,8 @@ from tests.handmade import exported
 from tests.runs.conftest import save_tiny
 from tests.tolerances import EXACT, NATS, SHALLOW, SUMMED
 
+TIER = "command"
+
 QUESTION = {"queries": "last", "token_class": "question"}
 
 

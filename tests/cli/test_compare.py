@@ -20,6 +20,8 @@ from tests.analysis.conftest import CONDITIONS, performed, study
 from tests.handmade import sealed
 from tests.runs.conftest import save_tiny
 
+TIER = "command"
+
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -24,6 +24,8 @@ from attnscope.text.sets.blocks import make
 from tests.models import tiny
 from tests.tolerances import HALF, LOGITS
 
+TIER = "command"
+
 FEW = Stage(steps=6, puzzles=12, options={"moves": ["translate"], "least": 4, "most": 4})
 TEMPLATE = (
     "{% for m in messages %}<s>{{ m['content'] }}\n{% endfor %}{% if add_generation_prompt %}<s>answer\n{% endif %}"

@@ -22,6 +22,8 @@ from attnscope.explorer.runs import ServedRuns
 from attnscope.explorer.serve import hosts_of
 from tests.handmade import sealed
 
+TIER = "command"
+
 KNOWN: dict[str, list[Any]] = {
     "run": ["explored"],
     "model": ["one", "two"],

@@ -28,6 +28,8 @@ from tests.explorer.conftest import Watched, free_port, serving
 from tests.handmade import sealed
 from tests.tolerances import SHALLOW
 
+TIER = "command"
+
 
 class Halting(Silent):
     """Pauses in the middle of a run until it is released."""

@@ -27,6 +27,8 @@ from tests.models import tiny
 from tests.runs.conftest import CHAT
 from tests.tolerances import SUMMED
 
+TIER = "command"
+
 
 @pytest.fixture(scope="module")
 def uneven(models: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Run:

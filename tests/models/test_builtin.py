@@ -28,6 +28,8 @@ from attnscope.models.package import builtin_folder, fetch, origin
 
 from . import tiny
 
+TIER = "command"
+
 PREPARE = """
 import json, sys
 from attnscope.models.builtin import Packed, Wheel

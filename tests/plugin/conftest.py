@@ -62,6 +62,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def offer(site: Path, group: str, value: str, code: str) -> Path:
     """A package with one module and one entry point, as an installer leaves it."""
     name, _, _ = value.partition(":")
+    site.mkdir(exist_ok=True)
     (site / f"{name}.py").write_text(code, encoding="utf-8")
     facts = site / f"{name}-1.0.dist-info"
     facts.mkdir(parents=True)

@@ -6,6 +6,7 @@ import json
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 import torch
@@ -15,6 +16,8 @@ from tests.models import tiny
 from tests.plugin.attnscope_dummy.reach import REACH
 from tests.plugin.attnscope_dummy.sharpen import Sharpen
 from tests.plugin.conftest import HERE, ROOT, attnscope, offer, python
+
+TIER = "command"
 
 PLUS = tiny.VOCABULARY.index("+")
 
@@ -151,6 +154,63 @@ THING = Wrong()
 def test_a_backend_that_is_a_little_wrong_is_refused(tiny_model: Path, tmp_path: Path) -> None:
     site = offer(tmp_path, "attnscope.backends", "wrong:THING", WRONG_BACKEND)
     attnscope(site, "measure", "a # b", "--model", tiny_model).refuses("can't be read exactly", "differ by")
+
+
+SHARE = """
+from attnscope.measures import Measure
+THING = Measure(name="share", meaning="A share.", unit="", block=lambda w, q, k: TIMES * w.sum(-1),
+                reference=lambda matrix: TIMES * matrix.sum(-1))
+"""
+
+
+def test_a_measure_whose_code_changes_is_measured_again(tiny_model: Path, tmp_path: Path) -> None:
+    """Whoever writes a plugin changes its code without changing its version."""
+    site = offer(tmp_path / "site", "attnscope.measures", "share:THING", SHARE.replace("TIMES", "1.0"))
+    parts = {
+        "models": [{"label": "tiny", "source": str(tiny_model)}],
+        "prompts": {"items": [{"text": "a # b"}, {"text": "c * d"}], "plain": "{text}"},
+        "classes": {"hash": "#"},
+        "measure": {"measures": ["received", "share"]},
+    }
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(parts), encoding="utf-8")
+    command = ("run", tmp_path / "study.yaml", "--out", tmp_path / "run")
+
+    def shares() -> list[float]:
+        return (
+            pl.read_parquet(tmp_path / "run" / "heads.parquet").filter(measure="share")["value"].unique().to_list()
+        )
+
+    assert "measured 2 cells" in attnscope(site, *command).out
+    assert shares() == pytest.approx([1.0] * len(shares()), abs=1e-5)
+    assert "nothing to do" in attnscope(site, *command).out
+    (site / "share.py").write_text(SHARE.replace("TIMES", "0.5"), encoding="utf-8")
+    assert "measured 2 cells" in attnscope(site, *command).out
+    assert shares() == pytest.approx([0.5] * len(shares()), abs=1e-5)
+    assert any("share 1.0" in line for line in (tmp_path / "run" / "evidence.md").read_text().splitlines())
+
+
+def test_a_class_rule_whose_code_changes_gives_new_masses(tiny_model: Path, tmp_path: Path) -> None:
+    code = (HERE / "attnscope_dummy" / "token_id.py").read_text(encoding="utf-8").replace("TOKEN_ID", "THING")
+    site = offer(tmp_path / "site", "attnscope.class_rules", "rule:THING", code)
+    parts = {
+        "models": [{"label": "tiny", "source": str(tiny_model)}],
+        "prompts": {"items": [{"text": "a + b"}], "plain": "{text}"},
+        "classes": {"plus": f"id:{PLUS}"},
+    }
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(parts), encoding="utf-8")
+    command = ("run", tmp_path / "study.yaml", "--out", tmp_path / "run")
+
+    def masses() -> np.ndarray:
+        mass = pl.read_parquet(tmp_path / "run" / "mass.parquet").filter(pl.col("token_class") == "plus")
+        return mass.sort("queries", "layer", "head")["mass"].to_numpy()
+
+    assert attnscope(site, *command).code == 0
+    before = masses()
+    (site / "rule.py").write_text(code.replace("token.id in", "token.id not in"), encoding="utf-8")
+    again = attnscope(site, *command)
+    assert again.code == 0, again.err
+    assert "measured 0 cells" in again.out
+    np.testing.assert_allclose(masses(), 1 - before, atol=1e-6)
 
 
 def test_a_figure_of_what_only_insertions_have_is_refused_for_a_plugins_edit(run: Path) -> None:

@@ -14,6 +14,8 @@ from attnscope.figures import sentences
 from attnscope.figures.prose import Section, Table
 from attnscope.report.comparison_tables import comparisons_document, facts, sheets
 
+TIER = "command"
+
 
 @pytest.fixture(scope="module")
 def compared(reported: Run) -> list[Compared]:

@@ -12,6 +12,8 @@ from attnscope.figures import prose
 from attnscope.figures.prose import Document
 from attnscope.report.evidence import evidence_card
 
+TIER = "command"
+
 
 @pytest.fixture(scope="module")
 def card(reported: Run) -> Document:

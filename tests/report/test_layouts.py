@@ -15,6 +15,8 @@ from attnscope.report.evidence import input_warnings
 from attnscope.studies import run_study
 from tests.models import tiny
 
+TIER = "command"
+
 CHAT = "{% for m in messages %}<s>{{ m['content'] }}</s>\n{% endfor %}<s>assistant\n"
 STUDY = """\
 title: Two kinds of model

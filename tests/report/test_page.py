@@ -16,8 +16,13 @@ from attnscope.figures.prose import alt_text
 from attnscope.figures.validation import options_of
 from attnscope.figures.write import make_figure
 from attnscope.report.evidence import evidence_card
-from attnscope.report.write import is_reported, report_run
+from attnscope.report.files import changed_files, is_reported
+from attnscope.report.write import report_run
 from tests.report.conftest import FIGURES, HOSTILE
+
+TIER = "command"
+
+PARTS = ("figures", "comparisons")
 
 
 class Parsed(HTMLParser):
@@ -141,12 +146,33 @@ def test_a_report_of_another_state_of_the_run_is_not_taken_for_this_one(reported
     copy = tmp_path / "copy"
     shutil.copytree(reported.path, copy)
     assert is_reported(copy)
-    page = copy / "report.html"
-    text = page.read_text(encoding="utf-8")
-    (key,) = [known["content"] for _, known in Parsed(page).elements if known.get("name") == "attnscope-run"]
-    assert key
-    page.write_text(text.replace(key, "0" * len(key)), encoding="utf-8")
+    index = copy / "report.json"
+    content = json.loads(index.read_text(encoding="utf-8"))
+    index.write_text(json.dumps({**content, "tables": "0" * 64}), encoding="utf-8")
     assert not is_reported(copy)
+    assert changed_files(copy) == []  # the files are whole, of another state
+    report_run(copy)
+    assert is_reported(copy)
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "gone"])
+def test_every_damaged_file_of_a_report_is_named_and_written_again(reported: Run, tmp_path: Path, damage: str) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(reported.path, copy)
+    listed = list(json.loads((copy / "report.json").read_text(encoding="utf-8"))["files"])
+    on_disk = {path.relative_to(copy).as_posix() for path in copy.rglob("*") if path.parent.name in PARTS}
+    assert {"report.html", "evidence.md", "evidence.json"} | on_disk == set(listed)
+    for name in listed:
+        path = copy / name
+        data = path.read_bytes()
+        if damage == "gone":
+            path.unlink()
+        else:
+            path.write_bytes(data[:-1] if damage == "cut" else bytes([data[0] ^ 1]) + data[1:])
+        assert changed_files(copy) == [name]
+        assert not is_reported(copy)
+        path.write_bytes(data)
+    (copy / listed[0]).write_bytes(b"")
     report_run(copy)
     assert is_reported(copy)
 

@@ -13,6 +13,8 @@ from attnscope.runs.columns import TABLES
 from attnscope.studies import run_study
 from tests.handmade import exported, sealed
 
+TIER = "command"
+
 
 @pytest.fixture
 def folder(study_file: Path, tmp_path: Path) -> Path:

@@ -22,6 +22,8 @@ from tests.cli.conftest import Run as Command
 from tests.runs.conftest import STUDY
 from tests.runs.test_runs import contents
 
+TIER = "command"
+
 FILES = ["manifest.json", "study.yaml", "prompts.parquet", "tokens.parquet", "mass.parquet", "heads.parquet", "shards"]
 
 

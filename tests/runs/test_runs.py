@@ -29,6 +29,8 @@ from tests.handmade import exported
 from tests.runs import brute
 from tests.tolerances import SHALLOW
 
+TIER = "command"
+
 TABLE_FILES = [f"{name}.parquet" for name in TABLES]
 
 

@@ -14,6 +14,8 @@ from attnscope.studies import run_study
 from tests.models import tiny
 from tests.runs.conftest import CHAT
 
+TIER = "command"
+
 VOCABULARY = len(tiny.VOCABULARY)
 
 

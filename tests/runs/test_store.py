@@ -27,6 +27,8 @@ from attnscope.studies import perform_request, request_study, run_study
 from attnscope.text.tokens import Token
 from tests.handmade import exported
 
+TIER = "command"
+
 
 def record(seed: int = 0, keys: int = 5) -> Record:
     chance = np.random.default_rng(seed)

@@ -23,6 +23,8 @@ from tests.runs.conftest import save_tiny
 from tests.runs.test_runs import contents
 from tests.tolerances import SHALLOW
 
+TIER = "command"
+
 
 def test_a_batch_that_does_not_fit_is_split_and_what_never_fits_is_reported(
     study_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

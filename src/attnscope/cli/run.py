@@ -69,7 +69,8 @@ def run(
 
 def _perform(request: RunRequest, folder: Path, command: str) -> None:
     from attnscope.cli.progress import Bar
-    from attnscope.report.write import is_reported, report_run
+    from attnscope.report.files import changed_files, is_reported
+    from attnscope.report.write import report_run
     from attnscope.studies import perform_request
 
     with Bar() as bar:
@@ -82,6 +83,7 @@ def _perform(request: RunRequest, folder: Path, command: str) -> None:
         print(f"nothing to do: {folder} is up to date ({outcome.reused} cells)")  # noqa: T201
         print(f"report: {folder / 'report.html'}")  # noqa: T201
         return
+    outcome.repaired += [f"{name} was missing, changed or damaged: written again" for name in changed_files(folder)]
     _summarise(outcome, report_run(folder))
 
 

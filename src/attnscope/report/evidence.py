@@ -185,5 +185,8 @@ def _made_with(run: Run) -> Iterator[str]:
     manifest = run.manifest
     versions = [f"{name} {number}" for name, number in manifest.versions.items()]
     yield f"{sentences.listed(versions)}; Python {manifest.machine.python}; {manifest.machine.system}."
+    if manifest.plugins:
+        packages = sorted({each.partition(", code ")[0] for each in manifest.plugins.values()})
+        yield f"Installed packages that add to attnscope: {sentences.listed(packages)}."
     yield f"Seed {run.study.seed}; the random numbers of the statistics come from it too."
     yield f"The run's key, a hash of study, prompts and versions: {manifest.key}."

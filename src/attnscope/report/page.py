@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from attnscope.analysis.comparisons import Compared
 from attnscope.analysis.head_kinds import head_kinds
@@ -21,13 +21,9 @@ from attnscope.figures.prose import Document, html
 from attnscope.figures.write import Figure
 from attnscope.measures.names import SCORES
 from attnscope.report.comparison_tables import comparison_section
+from attnscope.report.files import PAGE
 
 MOST_ROWS = 400  # of a table shown; the csv beside the figure has them all
-
-
-def mark_of(run: Run) -> str:
-    """Which state of a run a page was made from."""
-    return f'<meta name="attnscope-run" content="{escape(run.manifest.key)}">'
 
 
 def write_page(
@@ -44,7 +40,6 @@ def write_page(
     environment.filters["json"] = as_json
     chooser = head_chooser(run)
     page = environment.get_template("report.html.jinja").render(
-        mark=Markup(mark_of(run)),  # noqa: S704  (a hash)
         title=run.study.title or run.path.name,
         question=run.study.question,
         summary=summary_of(run),
@@ -62,7 +57,7 @@ def write_page(
         command=command,
         library=Markup(_script(chart_library())),  # noqa: S704  (the chart library, not anyone's text)
     )
-    path = run.path / "report.html"
+    path = run.path / PAGE
     partial = path.with_name(".report.partial.html")
     partial.write_text(page, encoding="utf-8")
     partial.replace(path)

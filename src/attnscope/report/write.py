@@ -17,7 +17,8 @@ from attnscope.figures.validation import options_of
 from attnscope.figures.write import FILES, Figure, make_figure, write_figure
 from attnscope.report.comparisons import write_comparisons
 from attnscope.report.evidence import evidence_card, input_warnings
-from attnscope.report.page import mark_of, write_page
+from attnscope.report.files import COMPARISONS, EVIDENCE, EVIDENCE_DATA, FIGURES, write_index
+from attnscope.report.page import write_page
 
 
 @dataclass(frozen=True)
@@ -32,15 +33,6 @@ class Reported:
     """Classes that no token belongs to."""
     warnings: list[str]
     """Prompts that may not be the input a model was trained on."""
-
-
-def is_reported(path: Path) -> bool:
-    """Whether a finished run's report matches the run as it is now."""
-    page = path / "report.html"
-    if not page.is_file():
-        return False
-    with page.open(encoding="utf-8") as file:
-        return mark_of(Run(path)) in file.read(2000)
 
 
 def report_run(path: Path | str) -> Reported:
@@ -63,19 +55,20 @@ def _report(run: Run) -> Reported:
         except AttnscopeError as error:
             undrawn[figure.name] = str(error)
     for drawn in figures:
-        write_figure(drawn, run.path / "figures")
-    for left in (run.path / "figures").glob("*.*"):
+        write_figure(drawn, run.path / FIGURES)
+    for left in (run.path / FIGURES).glob("*.*"):
         if not any(left.name == f"{drawn.name}{ending}" for drawn in figures for ending in FILES):
             left.unlink()  # of a figure that the study no longer has, or that can't be drawn
     evidence = evidence_card(run)
-    (run.path / "evidence.md").write_text(markdown(evidence), encoding="utf-8")
-    (run.path / "evidence.json").write_text(json.dumps(as_json(evidence), ensure_ascii=False), encoding="utf-8")
+    (run.path / EVIDENCE).write_text(markdown(evidence), encoding="utf-8")
+    (run.path / EVIDENCE_DATA).write_text(json.dumps(as_json(evidence), ensure_ascii=False), encoding="utf-8")
     _look_ahead(run)
     compared = run.compare()
     if compared:
-        write_comparisons(compared, run.path / "comparisons")
+        write_comparisons(compared, run.path / COMPARISONS)
     again = run.manifest.command or f"attnscope run {run.path / 'study.yaml'} --out {run.path}"
     page = write_page(run, figures, undrawn, compared, evidence, again)
+    write_index(run)
     warnings = [warning for model in run.models for warning in input_warnings(run, model)]
     return Reported(page, figures, undrawn, empty_classes(run), warnings)
 

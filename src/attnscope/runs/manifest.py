@@ -144,6 +144,8 @@ class Manifest(_Section):
     cells: int
     dropped: list[Dropped]
     versions: dict[str, str]
+    plugins: dict[str, str] = Field(default_factory=dict)
+    """What installed packages add to the tables, by entry point: package, version, checksum of the code."""
     machine: Machine
     timings: Timings
     tables: dict[str, TableFacts]

@@ -33,7 +33,7 @@ from attnscope.runs.plan import (
     plan_model,
     same_model,
 )
-from attnscope.runs.request import RunRequest, versions
+from attnscope.runs.request import RunRequest, plugins, versions
 from attnscope.runs.shards import SHARDS, shard_path
 from attnscope.runs.spot_check import check_sample, choose_sample
 from attnscope.runs.store import NoRoom, Results, Store
@@ -322,6 +322,7 @@ class _Performance:
                 cells=len(self.finished),
                 dropped=self.outcome.dropped,
                 versions=versions(),
+                plugins=plugins(),
                 machine=Machine(system=platform.platform(), python=platform.python_version()),
                 timings=Timings(seconds=seconds, tokens=self.outcome.tokens, cells_measured=self.outcome.measured),
                 tables=self.tables,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from attnscope.errors import AttnscopeError
 from attnscope.lens import Lens
+from attnscope.measures import MEASURES
 from attnscope.models.cache import sha256
 from attnscope.models.load import Description
 from attnscope.runs.batches import Budget, batches, budget, bytes_per_token
@@ -130,6 +131,7 @@ def key_facts(study: Study, axes: ModelAxes, facts: ModelFacts) -> dict[str, obj
         "heads": list(axes.heads),
         "queries": list(axes.queries),
         "measures": sorted(axes.measures),
+        "plugins": MEASURES.fingerprints if set(axes.measures) - set(MEASURES.built_in) else {},
         "generate": generated_tokens(study),
     }
 

@@ -7,9 +7,15 @@ import json
 from dataclasses import dataclass
 from importlib.metadata import version
 
+from attnscope.edits.prompt import PROMPT_EDITS
+from attnscope.edits.sources import SOURCES
+from attnscope.measures import MEASURES
 from attnscope.runs.manifest import VERSION
 from attnscope.study.prompts import PromptList
 from attnscope.study.schema import Study
+from attnscope.text.groups import GROUPS
+from attnscope.text.rules import RULES
+from attnscope.text.sets import PROMPT_SETS
 
 LOCAL = "local"
 
@@ -39,9 +45,16 @@ class RunRequest:
             "study": self.study.model_dump(mode="json"),
             "prompts": [[prompt.name, dict(prompt.fields)] for prompt in self.prompts.prompts],
             "versions": versions(),
+            "plugins": plugins(),
             "format": VERSION,
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def plugins() -> dict[str, str]:
+    """The fingerprints of what installed packages add to tables: measures, class rules, query groups, edits, texts."""
+    families = (MEASURES, RULES, GROUPS, PROMPT_EDITS, SOURCES, PROMPT_SETS)
+    return {f"{family.group}: {name}": each for family in families for name, each in family.fingerprints.items()}
 
 
 def versions() -> dict[str, str]:

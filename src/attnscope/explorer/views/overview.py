@@ -18,8 +18,8 @@ from attnscope.measures.names import map_measures, title_of
 from attnscope.report.comparison_tables import facts as facts_of
 from attnscope.report.comparison_tables import sheets as tables_of
 from attnscope.report.evidence import evidence_card
+from attnscope.report.files import EVIDENCE_DATA, is_reported
 from attnscope.report.page import summary_of
-from attnscope.report.write import is_reported
 from attnscope.study.consistency import unmeasured
 from attnscope.study.schema import FigureSpec
 
@@ -116,9 +116,8 @@ def _figure(spec: FigureSpec) -> responses.StudyFigure:
 
 def evidence(run: Run) -> list[responses.Section]:
     """The run's evidence card: as the report wrote it, or computed now."""
-    written = run.path / "evidence.json"
-    if run.status == "finished" and written.is_file() and is_reported(run.path):
-        return sections_of(json.loads(written.read_text(encoding="utf-8")))
+    if run.status == "finished" and is_reported(run.path):
+        return sections_of(json.loads((run.path / EVIDENCE_DATA).read_text(encoding="utf-8")))
     return sections(evidence_card(run))
 
 
