@@ -295,3 +295,28 @@ def test_lookback_is_the_share_on_the_prompt() -> None:
     last = record.received[-1].values[..., :PROMPT].sum(-1)
     np.testing.assert_allclose(share.at(step=NEW - 1).values, last, atol=SHALLOW)
     assert (share.at(step=NEW - 1).values < 1).all()
+
+
+@pytest.mark.model
+@pytest.mark.parametrize(
+    ("name", "warm"), [("gpt2", False), ("llama", True)], ids=["first run inside", "compiled before"]
+)
+def test_a_compiled_model_is_recorded_as_the_plain_one(name: str, warm: bool) -> None:
+    """A graph that was captured before the recording must not go on without it."""
+    model, ids = architectures.tiny(name), prompt()
+    with torch.no_grad():
+        plain = model(ids).logits
+        with attnscope.record(model, queries=["last", "all"]) as expected:
+            model(ids)
+        torch._dynamo.reset()
+        compiled: Any = torch.compile(model, backend="eager")
+        if warm:
+            compiled(ids)
+        with attnscope.record(compiled, queries=["last", "all"]) as record:
+            logits = compiled(ids).logits
+        after = compiled(ids).logits
+    for mine in (logits, after):
+        torch.testing.assert_close(mine, plain, atol=LOGITS, rtol=0)
+    assert len(record.steps) == 1
+    np.testing.assert_allclose(record.received[0].values, expected.received[0].values, atol=SHALLOW)
+    torch._dynamo.reset()

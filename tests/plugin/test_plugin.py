@@ -176,9 +176,7 @@ def test_a_measure_whose_code_changes_is_measured_again(tiny_model: Path, tmp_pa
     command = ("run", tmp_path / "study.yaml", "--out", tmp_path / "run")
 
     def shares() -> list[float]:
-        return (
-            pl.read_parquet(tmp_path / "run" / "heads.parquet").filter(measure="share")["value"].unique().to_list()
-        )
+        return pl.read_parquet(tmp_path / "run" / "heads.parquet").filter(measure="share")["value"].unique().to_list()
 
     assert "measured 2 cells" in attnscope(site, *command).out
     assert shares() == pytest.approx([1.0] * len(shares()), abs=1e-5)
