@@ -17,6 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from attnscope.errors import AttnscopeError, near
+from attnscope.records.html import as_html
 from attnscope.text.classes import OTHER, membership
 from attnscope.text.tokens import Token
 
@@ -125,6 +126,9 @@ class Record:
     def __repr__(self) -> str:
         sizes = f"{len(self.layers)} layers, {len(self.heads)} heads, queries {', '.join(self.queries)}"
         return f"Record({len(self.tokens)} tokens; {sizes}; {', '.join(self.measures)})"
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
 
     @cached_property
     def measures(self) -> list[str]:

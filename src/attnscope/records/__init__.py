@@ -1,0 +1,5 @@
+"""What was measured of a prompt, with labelled axes."""
+
+from attnscope.records.record import DEFINED, HEAD_AXES, KEY_AXES, RECEIVED, SEEN, UNIFORM, VIEW, Labelled, Record
+
+__all__ = ["DEFINED", "HEAD_AXES", "KEY_AXES", "RECEIVED", "SEEN", "UNIFORM", "VIEW", "Labelled", "Record"]
