@@ -16,7 +16,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from attnscope.analysis.cache import cached_result
-from attnscope.analysis.effects import FALSE_DISCOVERIES, discoveries, effects, unpaired_effects
+from attnscope.analysis.discoveries import FALSE_DISCOVERIES, discoveries
+from attnscope.analysis.effects import effects, unpaired_effects
 from attnscope.analysis.matching import Matching, matched, weights_of
 from attnscope.analysis.ranking import reliability
 from attnscope.analysis.run import Run
@@ -296,7 +297,11 @@ def _statistics(comparison: Comparison, one: Floats, two: Floats, seed: int) -> 
     if comparison.paired:  # both means are over the compared prompts
         missing = np.isnan(one) | np.isnan(two)
         one, two = np.where(missing, np.nan, one), np.where(missing, np.nan, two)
-    result = effects(two - one, seed) if comparison.paired else unpaired_effects(one, two, seed)
+    clusters = [side.run.clusters(prompts) for side, prompts in zip((comparison.one, comparison.two), prompts_of, strict=True)]
+    if comparison.paired:
+        result = effects(two - one, clusters=clusters[0], seed=seed)
+    else:
+        result = unpaired_effects(one, two, clusters=(clusters[0], clusters[1]), seed=seed)
     table = pl.DataFrame(
         {
             "n": result.n,

@@ -58,7 +58,7 @@ def along_prompt(run: Run, lines: Sequence[Line], *, shared: bool) -> pl.DataFra
     for number, (line, each) in enumerate(zip(lines, means, strict=True)):
         places = shown(each.n)
         apart = (placed[number] - placed[0])[:, places] if number and shared else np.zeros((0, len(places)))
-        against = _against(apart, run.study.seed) if len(apart) else {}
+        against = _against(apart, run.clusters(shared_prompts), run.study.seed) if len(apart) else {}
         mean, half = each.mean[places], each.half[places]
         part = pl.DataFrame(
             {
@@ -87,9 +87,9 @@ def along_prompt(run: Run, lines: Sequence[Line], *, shared: bool) -> pl.DataFra
 _DIFFERENCE = ("difference", "difference_low", "difference_high", "q")
 
 
-def _against(apart: Floats, seed: int) -> dict[str, Floats]:
+def _against(apart: Floats, clusters: NDArray[np.int64], seed: int) -> dict[str, Floats]:
     """The statistics of a line minus the first one within prompts, (prompts, positions)."""
-    result = effects(apart, seed)
+    result = effects(apart, clusters=clusters, seed=seed)
     return dict(zip(_DIFFERENCE, (result.mean, result.low, result.high, result.q), strict=True))
 
 

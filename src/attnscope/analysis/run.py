@@ -258,6 +258,23 @@ class Run:
             partial.unlink(missing_ok=True)
         return path
 
+    def clusters(self, prompts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+        """A number for each prompt; prompts with the same number are not independent."""
+        return np.array([self._clusters[int(prompt)] for prompt in prompts], dtype=np.int64)
+
+    @cached_property
+    def _clusters(self) -> dict[int, int]:
+        rows = self.table("prompts").select("prompt", "cluster").unique().sort("prompt").collect()
+        if rows["prompt"].is_duplicated().any():
+            raise AttnscopeError(
+                "this table can't be used: a prompt belongs to several clusters",
+                where=f"{self.path / 'prompts.parquet'}: prompt {rows['prompt'].filter(rows['prompt'].is_duplicated())[0]}",
+                allowed="one cluster per prompt",
+                todo="repeat the same 'attnscope run'; it rewrites the table",
+            )
+        places = {name: place for place, name in enumerate(rows["cluster"].unique(maintain_order=True))}
+        return {prompt: places[name] for prompt, name in rows.rows()}
+
     def has(self, model: str, condition: str) -> bool:
         """Whether any prompt was measured for a model under a condition."""
         return bool(self.prompts(model, condition))

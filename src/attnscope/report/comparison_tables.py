@@ -9,7 +9,8 @@ from typing import Any
 import polars as pl
 
 from attnscope.analysis.comparisons import Compared
-from attnscope.analysis.effects import FALSE_DISCOVERIES, FEWEST
+from attnscope.analysis.discoveries import FALSE_DISCOVERIES
+from attnscope.analysis.effects import FEWEST
 from attnscope.analysis.matching import BY_NUMBER
 from attnscope.analysis.sides import CHANGE, DILUTION, ENRICHMENT, MASS, REDISTRIBUTION, Side
 from attnscope.analysis.two_runs import PROMPTS

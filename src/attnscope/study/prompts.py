@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ class Prompt:
     number: int
     name: str
     fields: Mapping[str, str]
+    cluster: str
+    """Prompts of one cluster are not independent; without clusters, each has its own, shared by identical prompts."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,8 @@ def read_prompts(study: Study, folder: Path) -> PromptList:
     columns = list(dict.fromkeys(key for row in rows for key in row))
     if layouts is None:
         layouts = _default_layouts(spec, columns)
-    prompts = tuple(_prompt(number, row, spec, layouts) for number, row in enumerate(rows))
+    cluster = spec.cluster or (PROMPT_SETS.members[spec.set].cluster if spec.set is not None else None)
+    prompts = _clustered([_prompt(number, row, spec, layouts) for number, row in enumerate(rows)], rows, cluster)
     for name, count in Counter(prompt.name for prompt in prompts).items():
         if count > 1:
             raise _wrong(
@@ -94,7 +97,21 @@ def _prompt(number: int, row: Mapping[str, Any], spec: PromptsSpec, layouts: Lay
             raise _wrong(f"'{field}' can't be a segment's name", "prompts", f"any name but {', '.join(RESERVED)}")
     if spec.id is not None and spec.id not in row:
         raise _wrong(f"prompt {number} has no '{spec.id}'", "prompts.id", near(spec.id, row))
-    return Prompt(number, str(row[spec.id]) if spec.id else str(number), fields)
+    name = str(row[spec.id]) if spec.id else str(number)
+    return Prompt(number, name, fields, name)
+
+
+def _clustered(prompts: Sequence[Prompt], rows: Sequence[Mapping[str, Any]], cluster: str | None) -> tuple[Prompt, ...]:
+    """The prompts with their clusters: from a field, or one for each different prompt."""
+    if cluster is None:
+        firsts: dict[tuple[str, ...], str] = {}
+        return tuple(
+            replace(each, cluster=firsts.setdefault(tuple(each.fields.values()), each.name)) for each in prompts
+        )
+    for prompt, row in zip(prompts, rows, strict=True):
+        if row.get(cluster) in (None, ""):
+            raise _wrong(f"prompt {prompt.number} has no '{cluster}'", f"prompts.cluster: {cluster}", near(cluster, row))
+    return tuple(replace(each, cluster=str(row[cluster])) for each, row in zip(prompts, rows, strict=True))
 
 
 def _from_file(path: Path, name: str) -> list[dict[str, Any]]:

@@ -96,6 +96,11 @@ class PromptsSpec(Spec):
         "a segment.",
     )
     answer: AnswerSpec | None = Field(None, description="The answer that follows the prompt.")
+    cluster: str | None = Field(
+        None,
+        description="The field that says which prompts belong together: those of one cluster are not independent. By "
+        "default that of the set, if it has one; identical prompts always belong together.",
+    )
 
     @model_validator(mode="after")
     def _one_of_each(self) -> PromptsSpec:

@@ -7,7 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from attnscope.analysis.effects import FALSE_DISCOVERIES, FEWEST
+from attnscope.analysis.discoveries import FALSE_DISCOVERIES
+from attnscope.analysis.effects import FEWEST
 from attnscope.analysis.matching import BY_NUMBER, matched
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import extent

@@ -1,0 +1,241 @@
+"""The studentised bootstrap: intervals and p of means, thousands of columns at once.
+
+Clusters of prompts are drawn, and each draw's deviation is divided by its own standard error, so that the spread of few
+values is not taken as exact and a skewed spread is followed. Two readings of these draws are usual, and each fails
+somewhere: the symmetric one is too narrow for skewed differences, the equal-tailed one for heavy tails. The wider of the
+two counts, for the interval as for p: the interval excludes zero exactly where p is below 1 - CONFIDENCE.
+
+The standard error allows for clusters of several sizes: it is that of a ratio of sums, sums of values over sums of sizes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnscope.analysis.spread import CONFIDENCE
+
+Floats = NDArray[np.float64]
+
+DRAWS = 2999
+MOST_DRAWS = 1_000_000
+TOGETHER = 256  # columns at once
+AT_ONCE = 4096  # draws at once
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Values of prompts, summed by cluster. sums and sizes: (clusters, columns), 0 where a cluster has no value."""
+
+    sums: Floats
+    sizes: Floats
+
+    @classmethod
+    def of(cls, values: Floats, clusters: NDArray[np.int64] | None = None) -> Sample:
+        """values: (prompts, columns), NaN where a prompt has none. clusters: each prompt's; its own by default."""
+        defined = ~np.isnan(values)
+        filled, counts = np.where(defined, values, 0.0), defined.astype(np.float64)
+        if clusters is None:
+            return cls(filled, counts)
+        _, places = np.unique(clusters, return_inverse=True)
+        members = np.zeros((int(places.max(initial=-1)) + 1, len(values)))
+        members[places, np.arange(len(values))] = 1
+        return cls(members @ filled, members @ counts)
+
+    @cached_property
+    def count(self) -> Floats:
+        """How many clusters each column has."""
+        counted: Floats = (self.sizes > 0).sum(0).astype(np.float64)
+        return counted
+
+    @cached_property
+    def mean(self) -> Floats:
+        total = self.sizes.sum(0)
+        mean: Floats = np.divide(self.sums.sum(0), total, out=np.full(total.shape, np.nan), where=total > 0)
+        return mean
+
+    @cached_property
+    def residuals(self) -> Floats:
+        """(clusters, columns): how far each cluster's sum is from that of as many mean values."""
+        apart: Floats = self.sums - self.sizes * np.nan_to_num(self.mean)
+        small = np.abs(apart) <= 1e-12 * np.abs(self.sums).max(0, initial=0.0)
+        return np.where(small, 0.0, apart)  # rounding, where all values are the same
+
+    @cached_property
+    def variance(self) -> Floats:
+        """The squared standard error of the mean; NaN below two clusters."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            factor = np.where(self.count > 1, self.count / (self.count - 1), np.nan)
+            squared: Floats = factor * (self.residuals**2).sum(0) / self.sizes.sum(0) ** 2
+        return squared
+
+    @cached_property
+    def skew(self) -> Floats:
+        """The skewness of the residuals; 0 where they do not vary."""
+        squares, cubes = ((self.residuals**power).sum(0) / np.maximum(self.count, 1) for power in (2, 3))
+        skewness: Floats = np.divide(cubes, squares**1.5, out=np.zeros(len(squares)), where=squares > 0)
+        return skewness
+
+    @cached_property
+    def alike(self) -> bool:
+        """Whether all clusters have one value in every column, as prompts without clusters do."""
+        return bool((self.sizes == 1).all())
+
+    def columns(self, which: slice | NDArray[np.int64]) -> Sample:
+        return Sample(self.sums[:, which], self.sizes[:, which])
+
+    def drawn(self, weights: Floats) -> tuple[Floats, Floats]:
+        """(columns, draws): the deviation of each draw's mean and its squared error. weights: (clusters, draws)."""
+        residuals = self.residuals
+        total, squares = residuals.T @ weights, (residuals**2).T @ weights
+        factor = (self.count / (self.count - 1))[:, None]
+        if self.alike:
+            clusters = len(residuals)
+            shift = total / clusters
+            return shift, factor * np.maximum(squares - total * shift, 0.0) / clusters**2
+        size, cross, sizes_squared = (each.T @ weights for each in (self.sizes, residuals * self.sizes, self.sizes**2))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            shift = total / size
+            apart = squares - 2 * shift * cross + shift**2 * sizes_squared
+            return shift, factor * np.maximum(apart, 0.0) / size**2
+
+
+@dataclass(frozen=True)
+class Tested:
+    """One number per column."""
+
+    low: Floats
+    high: Floats
+    p: Floats
+    same: Floats
+    """P of the two one-sided tests that the mean is outside the margin; NaN without a margin."""
+
+
+def test_mean(samples: Sequence[Sample], *, seed: int, among: int, margin: float | None = None) -> Tested:
+    """Of one sample: its mean. Of two: the second mean minus the first.
+
+    among: how many columns are tested together, which decides how small a p is worth computing. margin: below which a
+    mean counts as no difference.
+    """
+    estimate, error = estimate_of(samples)
+    columns = len(estimate)
+    rows = {name: np.full(columns, np.nan) for name in ("low", "high", "p", "same")}
+    for start in range(0, columns, TOGETHER):
+        some = slice(start, min(start + TOGETHER, columns))
+        part = [each.columns(some) for each in samples]
+        draws = _draws(part, [_weights_of(seed + place, len(each.sums), DRAWS) for place, each in enumerate(part)])
+        middle, spread = estimate[some], error[some]
+        above, below = _ends(draws)
+        rows["low"][some], rows["high"][some] = middle - above * spread, middle + below * spread
+        with np.errstate(invalid="ignore", divide="ignore"):
+            rows["p"][some] = _p(_reached(draws, middle / spread), DRAWS)
+            if margin is not None:
+                rows["same"][some] = _p_of_margin(draws, (middle + margin) / spread, (middle - margin) / spread)
+    _refine(rows["p"], samples, estimate, error, seed, among)
+    constant = error == 0
+    for name in ("low", "high"):
+        rows[name] = np.where(constant, estimate, rows[name])
+    rows["p"] = np.where(constant, np.where(estimate == 0, 1.0, 0.0), rows["p"])
+    if margin is not None:
+        rows["same"] = np.where(constant, np.where(np.abs(estimate) < margin, 0.0, 1.0), rows["same"])
+    floor = smallest_p(samples)
+    return Tested(rows["low"], rows["high"], np.maximum(rows["p"], floor), np.maximum(rows["same"], floor))
+
+
+def estimate_of(samples: Sequence[Sample]) -> tuple[Floats, Floats]:
+    """The estimate and its standard error."""
+    variance = np.sum([each.variance for each in samples], axis=0)
+    mean = samples[0].mean if len(samples) == 1 else samples[1].mean - samples[0].mean
+    return mean, np.sqrt(variance)
+
+
+def smallest_p(samples: Sequence[Sample]) -> Floats:
+    """No smaller p is ever given: the chance that all clusters lie on one side, or that two sets separate.
+
+    With few clusters, draws can suggest smaller ones, which rest on nothing but the shape of a handful of values.
+    """
+    if len(samples) == 1:
+        smallest: Floats = 2.0 ** (1 - samples[0].count)
+        return smallest
+    one, two = (each.count for each in samples)
+    return np.array([2 / math.comb(int(a + b), int(a)) for a, b in zip(one, two, strict=True)])
+
+
+def _draws(samples: Sequence[Sample], weights: Sequence[Floats]) -> Floats:
+    """(columns, draws): the studentised deviations; infinite where a draw has no spread."""
+    drawn = [each.drawn(some) for each, some in zip(samples, weights, strict=True)]
+    shift = drawn[0][0] if len(drawn) == 1 else drawn[1][0] - drawn[0][0]
+    error = np.sqrt(np.sum([variance for _, variance in drawn], axis=0))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        studentised: Floats = shift / error
+    return np.where(np.isnan(studentised), np.inf, studentised)  # a draw without any value says nothing either
+
+
+def _ends(draws: Floats) -> tuple[Floats, Floats]:
+    """How many standard errors the interval reaches below and above the mean."""
+    alpha, count = 1 - CONFIDENCE, draws.shape[1] + 1
+    both, each = (math.ceil(share * count - 1e-9) - 1 for share in (alpha, alpha / 2))  # from the far end, from 1
+    tails = np.partition(draws, [each - 1, draws.shape[1] - each], axis=1)
+    far = np.partition(np.abs(draws), draws.shape[1] - both, axis=1)[:, -both]
+    return np.maximum(tails[:, -each], far), np.maximum(-tails[:, each - 1], far)
+
+
+def _reached(draws: Floats, actual: Floats) -> Floats:
+    """(3, columns): how many draws are at least as large, as small, as far from zero."""
+    t = np.nan_to_num(actual)[:, None]
+    return np.stack([(draws >= t).sum(1), (draws <= t).sum(1), (np.abs(draws) >= np.abs(t)).sum(1)]).astype(np.float64)
+
+
+def _p(reached: Floats, count: int) -> Floats:
+    above, below, far = (reached + 1) / (count + 1)
+    p: Floats = np.minimum(1.0, np.maximum(2 * np.minimum(above, below), far))
+    return p
+
+
+def _p_of_margin(draws: Floats, low: Floats, high: Floats) -> Floats:
+    """low, high: the distance from either end of the margin, in standard errors."""
+    count = draws.shape[1] + 1
+    above = ((draws >= np.nan_to_num(low)[:, None]).sum(1) + 1) / count
+    below = ((draws <= np.nan_to_num(high)[:, None]).sum(1) + 1) / count
+    p: Floats = np.maximum(above, below)
+    return p
+
+
+def _refine(p: Floats, samples: Sequence[Sample], estimate: Floats, error: Floats, seed: int, among: int) -> None:
+    """More draws for columns that hardly any reached: enough to find a discovery among all that are tested together."""
+    rare = np.flatnonzero((p <= 2 / (DRAWS + 1)) & (error > 0))
+    more = min(MOST_DRAWS, math.ceil(60 * among / max(1, len(rare))))
+    if not len(rare) or more <= 2 * DRAWS:
+        return
+    part = [each.columns(rare) for each in samples]
+    reached = np.zeros((3, len(rare)))
+    chances = [np.random.default_rng([seed, place, more]) for place in range(len(part))]
+    for start in range(0, more, AT_ONCE):
+        count = min(AT_ONCE, more - start)
+        weights = [_weights(chance, len(each.sums), count) for chance, each in zip(chances, part, strict=True)]
+        for columns in _stretches(len(rare)):
+            draws = _draws([each.columns(columns) for each in part], weights)
+            reached[:, columns] += _reached(draws, (estimate / error)[rare][columns])
+    p[rare] = _p(reached, more)
+
+
+def _stretches(count: int) -> Iterator[slice]:
+    return (slice(start, min(start + TOGETHER, count)) for start in range(0, count, TOGETHER))
+
+
+@lru_cache(maxsize=4)
+def _weights_of(seed: int, clusters: int, count: int) -> Floats:
+    return _weights(np.random.default_rng(seed), clusters, count)
+
+
+def _weights(chance: np.random.Generator, clusters: int, count: int) -> Floats:
+    """(clusters, draws): how often each cluster is drawn."""
+    drawn = chance.integers(0, clusters, (count, clusters))
+    drawn += clusters * np.arange(count)[:, None]
+    times = np.bincount(drawn.ravel(), minlength=count * clusters).reshape(count, clusters)
+    return times.astype(np.float64).T
