@@ -78,7 +78,8 @@ def load(
 class Lens:
     """Measures where one model looks.
 
-    model: any transformers model in memory, also compiled or wrapped by PEFT; it is left as it was found.
+    model: any transformers model in memory, also compiled or wrapped by PEFT; it is left as it was found. While a new
+    path is compared with eager attention, its weights are in a wider format: other threads should not run it then.
     tokenizer: the model's own. name: what errors and evidence call the model.
     """
 
