@@ -27,7 +27,7 @@ from attnscope.attention.view import HIDDEN
 from attnscope.errors import AttnscopeError, NoRoomError, Parameter
 from attnscope.measures import Measure
 from attnscope.measures.received import RECEIVED
-from attnscope.models.memory import free_memory
+from attnscope.models.memory import eager_tokens, free_memory
 from attnscope.records import DEFINED, UNIFORM, VIEW
 
 SHORT = 64  # tokens of a probe, unless a window is to bind
@@ -166,10 +166,8 @@ class Meter:
         return proof if tokens <= proof.tokens else self.proof(request, few=few, tokens=tokens)
 
     def _longest_probe(self, tokens: int, proof: Proof) -> int:
-        """As many tokens as eager attention over them fits: it holds a layer's matrix, and works on copies of it."""
-        heads = max(proof.heads.values())
-        fits = int((0.5 * free_memory(input_device(self.model)) / (8 * 5 * heads)) ** 0.5)
-        return min(tokens, fits)
+        """As many tokens as eager attention fits over."""
+        return min(tokens, eager_tokens(free_memory(input_device(self.model)), max(proof.heads.values())))
 
     def _unproven(
         self, forward: Forward, request: Request, few: bool, proof: Proof, lengths: Sequence[int]

@@ -29,7 +29,7 @@ from attnscope.measures.received import RECEIVED
 from attnscope.models.in_memory import in_memory
 from attnscope.models.load import Loaded
 from attnscope.models.load import load as load_model
-from attnscope.models.memory import free_memory
+from attnscope.models.memory import eager_tokens, free_memory
 from attnscope.records import Record
 from attnscope.text.groups import GROUPS, WITHOUT_TOKENS, rows_of
 from attnscope.text.rules import Tokenized
@@ -396,9 +396,7 @@ class Lens:
         return list(dict.fromkeys(heads))
 
     def _refuse_if_check_too_long(self, tokens: int) -> None:
-        """Eager attention holds a layer's matrix, and works on copies of it."""
-        heads = max(self.heads_by_layer.values())
-        fits = int((0.5 * self.free_memory() / (8 * 5 * heads)) ** 0.5)
+        fits = eager_tokens(self.free_memory(), max(self.heads_by_layer.values()))
         most = min(fits, self.loaded.context or fits)
         if tokens > most:
             raise AttnscopeError(
