@@ -59,4 +59,4 @@ def real_rows(inputs: Mapping[str, Any]) -> Tensor:
     mask = inputs.get("attention_mask")
     if mask is None:
         return torch.ones(ids.shape, dtype=torch.bool, device=ids.device)
-    return mask[:, -ids.shape[1] :].bool()  # type: ignore[no-any-return]
+    return mask[:, -ids.shape[1] :].bool()

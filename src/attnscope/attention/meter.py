@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from attnscope.attention.blame import not_finite
 from attnscope.attention.forward import Forward, input_device, may_stop, measure_forward
 from attnscope.attention.groups import Rows, row_weights
 from attnscope.attention.proof import Path, Probe, Proof, padded, paths_of, prove
@@ -312,7 +313,7 @@ def _arrays(name: str, forward: Forward, request: Request, prompt: int, length: 
     for measure in request.measures:
         values = [_of_prompt(each.values[measure.name], prompt, length, "key" in measure.axes) for each in results]
         arrays[measure.name] = np.stack(values)
-        _refuse_if_not_finite(name, arrays[measure.name], request.layers)
+        _refuse_if_not_finite(name, measure, arrays[measure.name], request.layers)
     views: dict[bytes, int] = {}
     firsts: list[dict[str, NDArray[Any]]] = []
     numbers = np.zeros(len(results), dtype=np.int32)
@@ -347,10 +348,12 @@ def _of_prompt(values: Tensor, prompt: int, length: int, per_key: bool) -> NDArr
     return (part[..., :length].clone() if per_key else part).numpy()
 
 
-def _refuse_if_not_finite(name: str, values: NDArray[Any], layers: Sequence[int]) -> None:
+def _refuse_if_not_finite(name: str, measure: Measure, values: NDArray[Any], layers: Sequence[int]) -> None:
     if np.isfinite(values).all():
         return
     layer, head = np.argwhere(~np.isfinite(values))[0][:2]
+    if measure is not RECEIVED:  # which was looked at first
+        raise not_finite(measure, f"layer {layers[layer]}, head {head} of {name}")
     raise AttnscopeError(
         f"{name} computes numbers that are not finite on this prompt",
         where=f"layer {layers[layer]}, head {head}",
