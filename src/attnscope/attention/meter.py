@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from attnscope.attention.blame import not_finite
 from attnscope.attention.forward import Forward, input_device, may_stop, measure_forward
 from attnscope.attention.groups import Rows, row_weights
 from attnscope.attention.proof import Path, Probe, Proof, padded, paths_of, prove, refuse_row_sums
@@ -27,7 +28,7 @@ from attnscope.attention.view import HIDDEN
 from attnscope.errors import AttnscopeError, NoRoomError, Parameter
 from attnscope.measures import Measure
 from attnscope.measures.received import RECEIVED
-from attnscope.models.memory import free_memory
+from attnscope.models.memory import eager_tokens, free_memory
 from attnscope.records import DEFINED, UNIFORM, VIEW
 
 SHORT = 64  # tokens of a probe, unless a window is to bind
@@ -167,10 +168,8 @@ class Meter:
         return proof if tokens <= proof.tokens else self.proof(request, few=few, tokens=tokens)
 
     def _longest_probe(self, tokens: int, proof: Proof) -> int:
-        """As many tokens as eager attention over them fits: it holds a layer's matrix, and works on copies of it."""
-        heads = max(proof.heads.values())
-        fits = int((0.5 * free_memory(input_device(self.model)) / (8 * 5 * heads)) ** 0.5)
-        return min(tokens, fits)
+        """As many tokens as eager attention fits over."""
+        return min(tokens, eager_tokens(free_memory(input_device(self.model)), max(proof.heads.values())))
 
     def _unproven(
         self, forward: Forward, request: Request, few: bool, proof: Proof, lengths: Sequence[int]
@@ -320,7 +319,7 @@ def _arrays(
     for measure in request.measures:
         values = [_of_prompt(each.values[measure.name], prompt, length, "key" in measure.axes) for each in results]
         arrays[measure.name] = np.stack(values)
-        _refuse_if_not_finite(name, arrays[measure.name], request.layers)
+        _refuse_if_not_finite(name, measure, arrays[measure.name], request.layers)
     if isinstance(request.edits, NoEdits):
         refuse_row_sums(arrays[RECEIVED.name].sum(-1), proof, name)
     views: dict[bytes, int] = {}
@@ -357,10 +356,12 @@ def _of_prompt(values: Tensor, prompt: int, length: int, per_key: bool) -> NDArr
     return (part[..., :length].clone() if per_key else part).numpy()
 
 
-def _refuse_if_not_finite(name: str, values: NDArray[Any], layers: Sequence[int]) -> None:
+def _refuse_if_not_finite(name: str, measure: Measure, values: NDArray[Any], layers: Sequence[int]) -> None:
     if np.isfinite(values).all():
         return
     layer, head = np.argwhere(~np.isfinite(values))[0][:2]
+    if measure is not RECEIVED:  # which was looked at first
+        raise not_finite(measure, f"layer {layers[layer]}, head {head} of {name}")
     raise AttnscopeError(
         f"{name} computes numbers that are not finite on this prompt",
         where=f"layer {layers[layer]}, head {head}",

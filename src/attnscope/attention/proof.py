@@ -19,6 +19,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from attnscope.attention.ask import FEW
+from attnscope.attention.blame import not_finite
 from attnscope.attention.call import AnyCall, MatrixCall
 from attnscope.attention.eager import EagerModules, find_modules, opened_eagerly
 from attnscope.attention.forward import Forward, input_device, may_stop, measure_forward, without_cache
@@ -26,8 +27,9 @@ from attnscope.attention.groups import row_weights
 from attnscope.attention.interface import hooks_kept, implementation, quiet, settings_kept
 from attnscope.attention.precision import can_widen, widened
 from attnscope.attention.recorder import Recorder, Wanted
+from attnscope.attention.reduce import unsettled_rows
 from attnscope.errors import AttnscopeError
-from attnscope.measures import Measure
+from attnscope.measures import MEASURES, Measure
 from attnscope.measures.received import RECEIVED
 
 ROWS = 8  # single rows that are compared
@@ -265,7 +267,7 @@ class _Reference(Recorder):
             share = self.wanted.weights.to(call.device)
             for measure in self.wanted.measures:
                 if measure.unsettled is not None:
-                    flags = torch.stack([measure.unsettled(each.float(), self.rounding) for each in call.weights])
+                    flags = torch.stack([unsettled_rows(measure, each.float(), self.rounding) for each in call.weights])
                     self.slack[layer, measure.name] = (flags[:, :, None].to(share) * share[:, None]).sum(-1)
         return super().attention(layer, call, own)
 
@@ -446,18 +448,23 @@ def _needed(model: PreTrainedModel, name: str, modules: EagerModules, layers: Se
 def _wrong(
     model: PreTrainedModel, name: str, measure: Measure, distance: float, limit: float, place: tuple[int, int]
 ) -> AttnscopeError:
-    layer, head = place
+    where = f"layer {place[0]}, head {place[1]}"
+    if measure is not RECEIVED:  # the attention it is computed from has been compared already
+        if distance != distance:
+            return not_finite(measure, f"{where} of {name}")
+        what = f"has a block and a reference that differ by {distance:.1e} in {where} of {name}"
+        return MEASURES.mistake(measure.name, "block and reference", what, f"at most {limit:.1e}")
     if distance != distance:
         return AttnscopeError(
             f"{name} computes numbers that are not finite",
-            where=f"layer {layer}, head {head}",
+            where=where,
             allowed="finite weights and activations",
             todo="check the model's weights, or try another dtype",
         )
-    what = "its attention" if measure is RECEIVED else f"measure '{measure.name}'"
     return AttnscopeError(
-        f"{name} can't be read exactly: {what} and {type(model).__name__}'s eager attention differ by {distance:.1e}",
-        where=f"layer {layer}, head {head}",
+        f"{name} can't be read exactly: its attention and {type(model).__name__}'s eager attention differ by "
+        f"{distance:.1e}",
+        where=where,
         allowed=f"at most {limit:.1e}",
-        todo="choose another model" if measure is RECEIVED else "fix the measure, or leave it out",
+        todo="choose another model",
     )

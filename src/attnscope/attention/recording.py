@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from attnscope.attention.blame import not_finite
 from attnscope.attention.call import AnyCall, MatrixCall
 from attnscope.attention.decode import prove_decode
 from attnscope.attention.eager import opened_eagerly
@@ -219,7 +220,7 @@ class Recording:
                     for layer, each in zip(layers, by_layer, strict=True)
                 ]
             values[measure.name] = self._labelled(np.stack(by_layer, 1), layers, measure)
-            _refuse_if_not_finite(values[measure.name], layers)
+            _refuse_if_not_finite(measure, values[measure.name], layers)
         refuse_row_sums(values[RECEIVED].values.sum(-1), self.proofs[0], "this model")
         paths = frozenset((layer, each.backend, each.kind) for layer, each in recorder.results.items())
         return Step(number, rows, tokens, values, paths)
@@ -384,10 +385,12 @@ def _refuse_if_incomplete(recorder: Recorder, layers: frozenset[int]) -> None:
         )
 
 
-def _refuse_if_not_finite(values: Labelled, layers: Sequence[int]) -> None:
+def _refuse_if_not_finite(measure: Measure, values: Labelled, layers: Sequence[int]) -> None:
     if np.isfinite(values.values).all():
         return
     _, layer, head = np.argwhere(~np.isfinite(values.values))[0][:3]
+    if measure.name != RECEIVED:  # which was looked at first
+        raise not_finite(measure, f"layer {layers[layer]}, head {head}")
     raise AttnscopeError(
         "the model computes numbers that are not finite",
         where=f"layer {layers[layer]}, head {head}",
