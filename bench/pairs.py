@@ -14,7 +14,6 @@ import attnscope
 from attnscope.attention.ask import Ask
 from attnscope.attention.backends.blocked import BLOCKED
 from attnscope.attention.call import Call
-from attnscope.attention.forward import real_rows
 from attnscope.attention.groups import row_weights
 from attnscope.attention.interface import implementation, opened, quiet
 from attnscope.attention.recorder import Recorder, Wanted
@@ -123,7 +122,7 @@ def _metered(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Run:
     """Every layer, all queries, to the end: in a model of few layers, stopping at the last layer's attention, as the
     public interface does, would skip a good part of the forward pass and flatter the ratio.
     """
-    weights = row_weights(["all"], real_rows(inputs))
+    weights = row_weights(["all"], torch.ones(inputs["input_ids"].shape, dtype=torch.bool))
     wanted = Wanted(weights, frozenset(range(model.config.num_hidden_layers)), stop=False)
 
     def run() -> object:

@@ -235,8 +235,9 @@ If a manifest, study file, table or shard was changed, truncated or replaced aft
 it by name before it shows any of its numbers; a damaged cached result is computed again. Repeating the same
 `attnscope run` repairs the run: tables are rewritten from the shards, and the cells of a lost shard are measured
 again. To read tables that you changed yourself, use `Run(path, verify=False)`: they are read by key, so the order of
-rows does not matter. While a run is being measured, its tables are rewritten from time to time with the results so
-far. Runs in earlier formats are refused; the error gives the command that measures them again.
+rows does not matter, but a missing column or row is refused. While a run is being measured, its tables are rewritten
+from time to time with the results so far. Runs in earlier formats are refused; the error gives the command that
+measures them again.
 
 ## Shards
 

@@ -52,6 +52,10 @@ class NoRoomError(AttnscopeError):
     """A forward that doesn't fit in memory; fewer prompts at once may fit."""
 
 
+class PluginError(AttnscopeError):
+    """A mistake of something that a package adds: it stops the command, whichever prompt it shows at."""
+
+
 def near(word: str, words: Iterable[str]) -> str:
     """The known words nearest to an unknown one, at most three, for the third part of an error."""
     known = sorted(words)

@@ -21,7 +21,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from attnscope.errors import AttnscopeError, Words, near
+from attnscope.errors import AttnscopeError, PluginError, Words, near
 
 T = TypeVar("T")
 
@@ -56,6 +56,7 @@ class Registry(Generic[T]):
     ) -> None:
         self.word, self.package, self.group = word, package, group
         self._is_member, self._name_of = is_member, name_of
+        self._origins: dict[str, str] = {}
 
     @property
     def members(self) -> dict[str, T]:
@@ -87,9 +88,37 @@ class Registry(Generic[T]):
             )
         return self.members[name]
 
+    @contextmanager
+    def blamed(
+        self, name: str, part: str, excused: Callable[[BaseException], bool] = lambda error: False
+    ) -> Iterator[None]:
+        """Inside, a member's own code runs: whatever it raises is reported as the member's mistake, in one line.
+
+        part: of the member, as in "claims". excused: errors that are not its fault. The mistakes of built-in members
+        are bugs of attnscope and keep their traceback.
+        """
+        try:
+            yield
+        except (AttnscopeError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # a plugin's sys.exit() too
+            if name in self.built_in or excused(error):
+                raise
+            raise self.mistake(name, part, f"fails with {_shown(error)}") from error
+
+    def mistake(self, name: str, part: str, what: str, allowed: str = "") -> PluginError:
+        """The error for a member that does what it must not. what: as in "returns None"; allowed: instead of that."""
+        package = f", package {self._origins[name]}" if name in self._origins else ""
+        return PluginError(
+            f"the {self.word} '{name}' {what}",
+            where=f"its {part}{package}",
+            allowed=allowed or f"a {self.word} as docs/extending.md describes it",
+            todo=f"fix the {self.word}, or leave it out",
+        )
+
     def _by_name(self, members: Sequence[tuple[T, str]]) -> dict[str, T]:
         by_name: dict[str, T] = {}
-        origins: dict[str, str] = {}
+        origins = self._origins
         for member, origin in members:
             name = self._name_of(member)
             if name in by_name and by_name[name] is not member:
@@ -123,8 +152,10 @@ class Registry(Generic[T]):
     def _loaded(self, entry: EntryPoint) -> T:
         try:
             member: T = entry.load()
-        except Exception as error:
-            raise self._unusable(entry, f"{type(error).__name__}: {error}") from error
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a module that calls sys.exit() too
+            raise self._unusable(entry, _shown(error)) from error
         if not self._is_member(member):
             kind = f"the class {member.__name__}" if isinstance(member, type) else f"a {type(member).__name__}"
             raise self._unusable(entry, f"it is {kind}")
@@ -137,6 +168,10 @@ class Registry(Generic[T]):
             allowed=f"an object as docs/extending.md describes a {self.word}",
             todo="fix the package or uninstall it",
         )
+
+
+def _shown(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _origin(entry: EntryPoint) -> str:

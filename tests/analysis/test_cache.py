@@ -90,7 +90,16 @@ def spoil(path: Path) -> None:
         each.write_bytes(b"not a table")
 
 
-@pytest.mark.parametrize("change", [lie, spoil])
+def swap(path: Path) -> None:
+    """Every result bears the name of another question, and its own checksum."""
+    content = {each.name: each.read_bytes() for each in sorted(path.iterdir())}
+    questions = [name.partition("-")[0] for name in content]
+    for question, (name, data) in zip([*questions[1:], questions[0]], content.items(), strict=True):
+        (path / name).unlink()
+        (path / f"{question}-{name.partition('-')[2]}").write_bytes(data)
+
+
+@pytest.mark.parametrize("change", [lie, spoil, swap])
 def test_a_changed_result_is_named_and_computed_again(run: Run, tmp_path: Path, change: Callable[[Path], None]) -> None:
     broken = copied(run, tmp_path / "broken")
     change(broken.path / FOLDER)

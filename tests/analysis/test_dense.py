@@ -145,3 +145,31 @@ def test_a_value_that_should_be_there_is_missed(run: Run, tmp_path: Path) -> Non
     )
     with pytest.raises(AttnscopeError, match=r"value of prompt 2, layer 0, head 0 is missing.*heads\.parquet"):
         head_values(other, "one", "none", "all", "previous")
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [("mass", "mass"), ("mass", "condition"), ("tokens", "segment"), ("tokens", "position"), ("prompts", "cell")],
+)
+def test_a_column_that_is_missing_is_named_with_its_table(run: Run, tmp_path: Path, table: str, column: str) -> None:
+    other = changed(run, tmp_path / "run", table, lambda frame: frame.drop(column))
+    with pytest.raises(AttnscopeError, match=rf"it has no column '{column}' \(.*{table}\.parquet\)"):
+        other.compare()
+    with pytest.raises(AttnscopeError, match=rf"it has no column '{column}' \(.*{table}\.parquet\)"):
+        other.table(table)
+
+
+@pytest.mark.parametrize("table", ["prompts", "mass", "tokens", "heads"])
+def test_rows_that_are_missing_are_noticed_in_every_table(run: Run, tmp_path: Path, table: str) -> None:
+    condition = pl.col("condition").cast(pl.String) == "filler"
+    gone = (pl.col("prompt") == 1) & (condition if table == "prompts" else True)
+    other = changed(run, tmp_path / "run", table, lambda frame: frame.filter(~gone))
+    with pytest.raises(AttnscopeError, match=rf"this table can't be used.*{table}\.parquet"):
+        everything(other)
+
+
+def test_what_is_no_table_is_refused(run: Run, tmp_path: Path) -> None:
+    other = changed(run, tmp_path / "run", "mass", lambda frame: frame)
+    (other.path / "mass.parquet").write_text("x")
+    with pytest.raises(AttnscopeError, match=r"not a Parquet file.*mass\.parquet"):
+        other.compare()

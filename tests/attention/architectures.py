@@ -38,6 +38,12 @@ def _gemma3_config() -> Any:
     return tf.Gemma3Config(text_config=text, vision_config=vision, mm_tokens_per_image=4)
 
 
+def _eagerly(config: Any) -> Any:
+    """Of a model whose other implementations compute something else."""
+    config._attn_implementation = "eager"
+    return config
+
+
 def _moe(**more: Any) -> dict[str, Any]:
     return {**GROUPED, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, **more}
 
@@ -117,7 +123,7 @@ MPT: dict[str, Any] = {
 }
 ONE_LAYER_AT_A_TIME: dict[str, Callable[[], tuple[Any, Any]]] = {
     "falcon": lambda: (tf.FalconForCausalLM, tf.FalconConfig(**COMMON)),
-    "falcon, alibi": lambda: (tf.FalconForCausalLM, tf.FalconConfig(**COMMON, alibi=True)),
+    "falcon, alibi": lambda: (tf.FalconForCausalLM, _eagerly(tf.FalconConfig(**COMMON, alibi=True))),
     "bloom": lambda: (tf.BloomForCausalLM, tf.BloomConfig(vocab_size=VOCAB, hidden_size=32, n_layer=3, n_head=4)),
     "mpt": lambda: (tf.MptForCausalLM, tf.MptConfig(**MPT)),
     "gpt-j": lambda: (tf.GPTJForCausalLM, tf.GPTJConfig(**GPT2, rotary_dim=4)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -50,3 +51,12 @@ def received(forward: Forward) -> dict[int, Tensor]:
 def modules(model: PreTrainedModel, inputs: dict[str, Any]) -> EagerModules:
     with quiet(model):
         return find_modules(model, inputs)
+
+
+def real_rows(inputs: Mapping[str, Any]) -> Tensor:
+    """(batch, queries) False at pads, from an `attention_mask` (batch, keys) where there is one."""
+    ids: Tensor = inputs["input_ids"]
+    mask = inputs.get("attention_mask")
+    if mask is None:
+        return torch.ones(ids.shape, dtype=torch.bool, device=ids.device)
+    return mask[:, -ids.shape[1] :].bool()

@@ -8,10 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from attnscope.attention.forward import real_rows
 from attnscope.attention.groups import row_weights
 from tests.attention import architectures
-from tests.attention.reading import modules, read, received
+from tests.attention.reading import modules, read, real_rows, received
 from tests.tolerances import LOGITS, SHALLOW
 
 

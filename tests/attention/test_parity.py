@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from attnscope.attention.forward import real_rows
 from attnscope.attention.groups import row_weights
 from attnscope.models.verified import BY_EAGER, BY_INTERFACE
 from tests.attention import architectures, reference
-from tests.attention.reading import modules, read, received
+from tests.attention.reading import modules, read, real_rows, received
 from tests.tolerances import LOGITS, NATS, SHALLOW, SUMMED
 
 LENGTH, PADS = 20, 6

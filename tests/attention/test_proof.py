@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -11,10 +12,13 @@ import pytest
 import torch
 import transformers as tf
 
+import attnscope
 from attnscope import AttnscopeError, Lens
+from attnscope.attention.backends.blocked import Blocked
 from attnscope.attention.interface import implementation, quiet
+from attnscope.measures import MEASURES, Measure
 from tests.attention import reference
-from tests.attention.architectures import GROUPED
+from tests.attention.architectures import COMMON, GROUPED
 from tests.models import tiny
 from tests.tolerances import SHALLOW
 
@@ -54,6 +58,7 @@ def eager_last(model: Any, ids: list[int]) -> list[Any]:
 def window_without_a_mask(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A model that leaves its window to the attention function, as it would for flash attention."""
     model = sharp(tf.MistralForCausalLM(tf.MistralConfig(**SIZES, sliding_window=100)))
+    model.set_attn_implementation("eager")  # transformers' sdpa function drops the window
     build = modeling_mistral.create_sliding_window_causal_mask
 
     def mask(config: Any, **given: Any) -> Any:
@@ -248,3 +253,126 @@ def test_a_lens_needs_a_transformers_model_and_a_fast_tokenizer() -> None:
         Lens(torch.nn.Linear(2, 2), tiny.tokenizer())
     with pytest.raises(AttnscopeError, match="AutoTokenizer"):
         Lens(llama(), None)
+
+
+def test_a_model_that_runs_another_attention_than_eager_is_refused(window_without_a_mask: Any) -> None:
+    """What counts is the model as it runs: here its own attention function drops the window."""
+    window_without_a_mask.set_attn_implementation("sdpa")
+    lens = lens_on(window_without_a_mask)
+    lens.measure_tokens(some_ids(60))  # here the window changes nothing
+    with pytest.raises(AttnscopeError, match="its own attention implementation, 'sdpa'"):
+        lens.measure_tokens(some_ids(300))
+
+
+def test_a_registered_attention_function_of_another_scale_is_refused() -> None:
+    def hot(module: Any, query: Any, key: Any, value: Any, mask: Any, scaling: float = 1.0, **more: Any) -> Any:
+        return tf.AttentionInterface._global_mapping["sdpa"](
+            module, query, key, value, mask, scaling=0.1 * scaling, **more
+        )
+
+    masks: Any = tf.AttentionMaskInterface
+    tf.AttentionInterface.register("hot", hot)
+    masks.register("hot", masks._global_mapping["sdpa"])
+    try:
+        model = llama()
+        model.set_attn_implementation("hot")
+        with pytest.raises(AttnscopeError, match="'hot'"):
+            lens_on(model).measure_tokens(some_ids(40))
+        with pytest.raises(AttnscopeError, match="'hot'"), attnscope.record(model, layers=[0]):
+            pass
+    finally:
+        for table in (tf.AttentionInterface, tf.AttentionMaskInterface):
+            del table._global_mapping["hot"]
+
+
+def test_alibi_that_differs_between_implementations_is_refused_until_the_model_runs_eagerly() -> None:
+    config = tf.FalconConfig(
+        vocab_size=SIZES["vocab_size"], hidden_size=32, num_hidden_layers=2, num_attention_heads=4, alibi=True
+    )
+    model = sharp(tf.FalconForCausalLM(config))
+    with torch.no_grad():
+        ids = torch.tensor([some_ids(30)])
+        own = model(ids).logits
+        with implementation(model, "eager"):
+            apart = float((model(ids).logits - own).abs().max())
+    if apart < 1e-3:
+        pytest.fail("the two implementations agree now; this refusal is not needed any more")
+    with pytest.raises(AttnscopeError, match="its own attention implementation"):
+        lens_on(model).measure_tokens(some_ids(30))
+    eager = tf.FalconForCausalLM._from_config(config, attn_implementation="eager")
+    lens_on(sharp(eager)).measure_tokens(some_ids(30))
+
+
+def test_a_model_that_looks_across_the_batch_is_measured_one_prompt_at_a_time() -> None:
+    model = llama()
+
+    def leak(_module: Any, args: Any, kwargs: Any) -> Any:
+        hidden = args[0] if args else kwargs["hidden_states"]
+        mixed = hidden + hidden.mean(0, keepdim=True) * (hidden.shape[0] > 1)
+        return ((mixed, *args[1:]), kwargs) if args else (args, {**kwargs, "hidden_states": mixed})
+
+    for layer in model.model.layers:
+        layer.register_forward_pre_hook(leak, with_kwargs=True)
+    lens = lens_on(model)
+    texts = ["a # b * c # d", "d * c # b # a"]
+    alone = [lens.measure(text, queries="all").received.values for text in texts]
+    together = [record.received.values for record in lens.measure_batch(texts, queries="all")]
+    for one, two in zip(alone, together, strict=True):
+        np.testing.assert_allclose(one, two, atol=SHALLOW)
+
+
+def _mixing(mix: Any) -> Any:
+    """A measure that is right within one block of rows and wrong across blocks."""
+    return Measure(name="mixing", meaning="Of no use.", unit="", block=mix[0], reference=mix[1])
+
+
+def _change_since_the_row_before(weights: Any, _q: Any, _k: Any) -> Any:
+    before = torch.cat([torch.zeros_like(weights[:, :1]), weights[:, :-1]], 1)
+    return (weights - before).abs().sum(-1)
+
+
+def _the_same_of_the_matrix(matrix: Any) -> Any:
+    return _change_since_the_row_before(matrix, None, None)
+
+
+MIXED = {
+    "rows": (_change_since_the_row_before, _the_same_of_the_matrix),
+    "width": (
+        lambda weights, _q, _k: weights.new_full(weights.shape[:2], float(weights.shape[-1])),
+        lambda matrix: matrix.new_full(matrix.shape[:2], float(matrix.shape[-1])),
+    ),
+}
+
+
+@pytest.mark.parametrize("mix", MIXED.values(), ids=MIXED)
+def test_a_measure_that_depends_on_how_rows_are_cut_into_blocks_is_refused(
+    mix: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(MEASURES.members, "mixing", _mixing(mix))
+    with pytest.raises(AttnscopeError, match="measure 'mixing'"):
+        lens_on(llama()).measure_tokens(some_ids(60), queries="all", measures=["mixing"])
+
+
+def test_attention_that_does_not_add_up_on_a_longer_prompt_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    attend = Blocked.attend
+
+    def halved(self: Any, call: Any, view: Any, ask: Any) -> Any:
+        result = attend(self, call, view, ask)
+        factor = 0.5 if call.keys > 100 else 1.0
+        return replace(result, values={name: each * factor for name, each in result.values.items()})
+
+    monkeypatch.setattr(Blocked, "attend", halved)
+    lens = lens_on(llama())
+    lens.measure_tokens(some_ids(60), queries="all")
+    with pytest.raises(AttnscopeError, match="does not add up to 1"):
+        lens.measure_tokens(some_ids(300), queries="all")
+
+
+def test_a_model_that_switches_its_attention_on_short_texts_is_left_as_it_was() -> None:
+    config = tf.BigBirdConfig(**{**COMMON, "vocab_size": SIZES["vocab_size"], "block_size": 8, "num_random_blocks": 1})
+    model = tf.BigBirdModel(config).eval()
+    kinds = [type(layer.attention.self).__name__ for layer in model.encoder.layer]
+    with pytest.raises(AttnscopeError):
+        lens_on(model).measure_tokens(some_ids(40))
+    assert model.attention_type == "block_sparse"
+    assert [type(layer.attention.self).__name__ for layer in model.encoder.layer] == kinds

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 import attnscope
 from attnscope import AttnscopeError
 from tests.attention import architectures, reference
+from tests.models import tiny
 from tests.tolerances import LOGITS, SHALLOW
 
 PROMPT, NEW = 30, 6
@@ -320,3 +321,126 @@ def test_a_compiled_model_is_recorded_as_the_plain_one(name: str, warm: bool) ->
     assert len(record.steps) == 1
     np.testing.assert_allclose(record.received[0].values, expected.received[0].values, atol=SHALLOW)
     torch._dynamo.reset()
+
+
+def test_a_mask_and_a_cache_passed_by_position_count_like_named_ones() -> None:
+    bert = architectures.tiny("bert")
+    ids = prompt(2, 20)
+    mask = torch.ones_like(ids)
+    mask[0, 12:] = 0
+    with torch.no_grad():
+        with attnscope.record(bert, queries=["last", "all"]) as named:
+            bert(ids, attention_mask=mask)
+        with attnscope.record(bert, queries=["last", "all"]) as placed:
+            bert(ids, mask)
+    np.testing.assert_array_equal(placed.received[0].values, named.received[0].values)
+    llama, cache = architectures.tiny("llama"), tf.DynamicCache()
+    with torch.no_grad(), attnscope.record(llama, queries=["last"]) as record:
+        llama.model(ids[1:, :12], past_key_values=cache)
+        llama.model(ids[1:, 12:], None, None, cache)
+    assert [step.keys for step in record.steps] == [12, 20]
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt-j", "mistral, window"])
+def test_pads_do_not_count_with_a_static_cache_either(name: str) -> None:
+    """There `generate` hands the model a ready mask, which has to show where the pads are."""
+    model, ids = architectures.tiny(name), prompt(2, 12)
+    mask = torch.ones_like(ids)
+    mask[0, :3] = 0
+    with attnscope.record(model, queries=["last", "all"]) as dynamic:
+        written(model, ids, attention_mask=mask)
+    with attnscope.record(model, queries=["last", "all"]) as static:
+        written(model, ids, attention_mask=mask, cache_implementation="static")
+    for one, two in zip(dynamic.received, static.received, strict=True):
+        np.testing.assert_allclose(one.values, two.values, atol=SHALLOW)
+
+
+def test_a_failed_forward_does_not_move_the_layers_of_the_next() -> None:
+    """ALBERT runs one module as every layer, in turn."""
+    torch.manual_seed(0)
+    config = tf.AlbertConfig(**{**architectures.COMMON, "embedding_size": 16, "initializer_range": 0.3})
+    model, ids = tf.AlbertModel(config).eval(), prompt(1, 20)
+    calls = 0
+
+    def fail(_module: nn.Module, _args: Any, _output: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise RuntimeError("in the middle")
+
+    shared = model.encoder.albert_layer_groups[0].albert_layers[0]
+    with torch.no_grad(), attnscope.record(model, queries="all") as record:
+        model(ids)
+        hook = shared.register_forward_hook(fail)
+        with pytest.raises(RuntimeError, match="middle"):
+            model(ids)
+        hook.remove()
+        model(ids)
+    assert len(record.steps) == 2
+    np.testing.assert_array_equal(record.received[0].values, record.received[1].values)
+
+
+def test_recordings_may_end_in_any_order() -> None:
+    model, ids = architectures.tiny("llama"), prompt()
+    model.set_attn_implementation("eager")
+    try:
+        first, second = attnscope.record(model), attnscope.record(model)
+        one, two = first.__enter__(), second.__enter__()
+        model(ids)
+        first.__exit__(None, None, None)
+        model(ids)
+        second.__exit__(None, None, None)
+        assert model.config._attn_implementation == "eager"
+        assert (len(one), len(two)) == (1, 2)
+    finally:
+        model.set_attn_implementation("sdpa")
+
+
+def test_asking_for_attention_weights_inside_a_recording_is_refused() -> None:
+    model = architectures.tiny("llama")
+    with pytest.raises(AttnscopeError, match="output_attentions"), attnscope.record(model):
+        model(prompt(), output_attentions=True)
+
+
+def test_a_lens_in_one_thread_leaves_the_forwards_of_another_alone() -> None:
+    config = tf.LlamaConfig(**{**architectures.GROUPED, "vocab_size": len(tiny.VOCABULARY)})
+    model, ids = tf.LlamaForCausalLM(config).eval(), prompt(1, 37)
+    lens = attnscope.Lens(model, tiny.tokenizer())
+    stop, failures = threading.Event(), []
+    with torch.no_grad():
+        want = model(ids).logits
+
+    def forwards() -> None:
+        while not stop.is_set():
+            try:
+                with torch.no_grad():
+                    torch.testing.assert_close(model(ids).logits, want, atol=LOGITS, rtol=0)
+            except Exception as error:
+                failures.append(error)
+
+    # once: the proof works on the model's own weights in a wider format
+    expected = lens.measure_tokens(list(range(5, 20)), layers=[0], queries="all").received.values
+    thread = threading.Thread(target=forwards)
+    thread.start()
+    try:
+        for _ in range(30):
+            again = lens.measure_tokens(list(range(5, 20)), layers=[0], queries="all").received.values
+            np.testing.assert_array_equal(again, expected)
+    finally:
+        stop.set()
+        thread.join()
+    assert not failures, failures[0]
+
+
+def test_lookback_over_several_texts_is_refused() -> None:
+    model = architectures.tiny("llama")
+    with attnscope.record(model) as record:
+        written(model, prompt())
+        written(model, prompt(1, 12))
+    with pytest.raises(AttnscopeError, match=f"step {NEW} begins another text"):
+        record.lookback()
+    with attnscope.record(model) as one:
+        written(model, prompt())
+    for keys in (0, -1, 1.5):
+        with pytest.raises(AttnscopeError, match="keys"):
+            one.lookback(keys)  # type: ignore[arg-type]

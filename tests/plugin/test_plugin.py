@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 import torch
 import yaml
 
+from tests.cli.conftest import Outcome
 from tests.models import tiny
 from tests.plugin.attnscope_dummy.reach import REACH
 from tests.plugin.attnscope_dummy.sharpen import Sharpen
@@ -334,6 +336,7 @@ THING = ClassRule(name={name!r}, meaning="x", claims=lambda argument, prompt: Cl
         ("OTHER = 1", ["AttributeError"]),
         ("THING = 3", ["it is a int"]),
         ("class THING: pass", ["it is the class THING"]),
+        ("raise SystemExit(0)", ["can't be used: SystemExit: 0"]),
         (RULE.format(name="re"), ["two packages define the class rule 're'", "attnscope and broken"]),
         (RULE.format(name="label"), ["ValueError: class rule 'label'"]),
         (RULE.format(name="within"), ["ValueError: class rule 'within'"]),
@@ -349,3 +352,133 @@ def test_a_broken_plugin_stops_only_what_uses_it(tmp_path: Path) -> None:
     site = offer(tmp_path, "attnscope.class_rules", "broken:THING", "import nothing_of_this_name")
     assert attnscope(site, "--help").code == 0
     assert attnscope(site, "models").code == 0
+
+
+def stopped(done: Outcome, *words: str) -> None:
+    """By one line, whatever was printed before."""
+    assert done.code == 2, done
+    assert "Traceback" not in done.err
+    assert all(word in done.err.splitlines()[-1] for word in ("attnscope: ", *words)), done.err
+
+
+FAMILIES = {
+    "rule": """
+from attnscope.text.rules import Claims, ClassRule
+THING = ClassRule(name="odd", meaning="x", claims=lambda argument, prompt: ANSWER)
+""",
+    "group": """
+from attnscope.text.groups import QueryGroup
+THING = QueryGroup(name="odd", meaning="x", words="x", rows=lambda tokens, segments: ANSWER)
+""",
+    "edit": """
+from attnscope.edits.prompt import PromptEdit
+class THING(PromptEdit):
+    "x"
+    key = "odd"
+    odd: int
+    def apply(self, lines, context): return ANSWER
+""",
+    "source": """
+from attnscope.edits.sources import Source
+class THING(Source):
+    "x"
+    key = "odd"
+    odd: int
+    def draft(self, units, rng, context): return ANSWER
+""",
+    "set": """
+from attnscope.text.layout import Layout, Layouts
+from attnscope.text.sets import PromptSet
+layouts = Layouts(plain=Layout(((None, "{text}"),)))
+THING = PromptSet(name="odd", about="x", layouts=layouts, make=lambda count, seed, options: ANSWER)
+""",
+}
+OFFERED: dict[str, tuple[str, str, str, dict[str, object]]] = {
+    "rule": ("attnscope.class_rules", "class rule", "claims", {"classes": {"x": "odd:1"}}),
+    "group": ("attnscope.query_groups", "query group", "rows", {"measure": {"queries": ["odd"]}}),
+    "edit": ("attnscope.prompt_edits", "prompt edit", "apply", {"conditions": [{"name": "x", "odd": 1}]}),
+    "source": (
+        "attnscope.sources",
+        "source of text",
+        "draft",
+        {"conditions": [{"name": "x", "insert": {"odd": 1}, "tokens": 3, "before": "text"}]},
+    ),
+    "set": ("attnscope.prompt_sets", "set of prompts", "make", {"prompts": {"set": "odd"}}),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("answer", "words"), [("1 / 0", ["fails with ZeroDivisionError: "]), ("[object()]", [])])
+def test_a_plugin_that_fails_is_named_with_its_package_in_one_line(
+    family: str, answer: str, words: list[str], tiny_model: Path, tmp_path: Path
+) -> None:
+    group, word, part, changes = OFFERED[family]
+    site = offer(tmp_path / "site", group, "broken:THING", FAMILIES[family].replace("ANSWER", answer))
+    parts: dict[str, object] = {
+        "models": [{"label": "tiny", "source": str(tiny_model)}],
+        "prompts": {"items": [{"text": "a + b"}], "plain": "{text}"},
+    }
+    parts |= changes
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(parts), encoding="utf-8")
+    done = attnscope(site, "tokens", tmp_path / "study.yaml")
+    stopped(done, f"the {word} 'odd'", f"its {part}, package broken", *words)
+
+
+BROKEN_KIND = """
+import dataclasses
+from attnscope_dummy.lengths import LENGTHS
+THING = dataclasses.replace(LENGTHS, name="odd", {part}=lambda *given: {answer})
+"""
+
+
+@pytest.mark.parametrize(
+    ("part", "answer"), [("chart", "1 / 0"), ("chart", "None"), ("prose", "1 / 0"), ("prose", "3")]
+)
+def test_a_kind_of_figure_that_fails_is_named_with_its_package(part: str, answer: str, tmp_path: Path) -> None:
+    shutil.copytree(HERE / "attnscope_dummy", tmp_path / "site" / "attnscope_dummy")
+    code = BROKEN_KIND.format(part=part, answer=answer)
+    site = offer(tmp_path / "site", "attnscope.figures", "broken:THING", code)
+    (tmp_path / "table.csv").write_text("model,condition,prompt,tokens\na,b,0,3\n", encoding="utf-8")
+    done = attnscope(site, "figure", "odd", tmp_path / "table.csv", "--out", tmp_path / "x.svg")
+    done.refuses("the kind of figure 'odd'", f"its {part}, package broken")
+
+
+@pytest.mark.parametrize(
+    ("group", "code", "words"),
+    [
+        (
+            "attnscope.figures",
+            BROKEN_KIND.format(part="table", answer="1 / 0"),
+            ["the kind of figure 'odd' fails with ZeroDivisionError", "its table, package broken"],
+        ),
+        (
+            "attnscope.measures",
+            """
+from attnscope.measures import Measure
+THING = Measure(
+    name="odd",
+    meaning="x",
+    block=lambda weights, q, k: weights.sum(-1) * (1 if int(k[-1]) < 200 else 1 // 0),
+    reference=lambda matrix: matrix.sum(-1),
+)
+""",
+            ["the measure 'odd' fails with ZeroDivisionError", "its block, package broken"],
+        ),
+    ],
+)
+def test_a_plugin_that_fails_late_stops_a_run(
+    group: str, code: str, words: list[str], tiny_model: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(HERE / "attnscope_dummy", tmp_path / "site" / "attnscope_dummy")
+    site = offer(tmp_path / "site", group, "broken:THING", code)
+    parts: dict[str, object] = {
+        "models": [{"label": "tiny", "source": str(tiny_model)}],
+        "prompts": {"items": [{"text": "a + b"}, {"text": "a + b " * 80}], "plain": "{text}"},
+    }
+    if group == "attnscope.figures":
+        parts["figures"] = [{"name": "x", "kind": "odd"}]
+    else:
+        parts["measure"] = {"queries": ["all"], "measures": ["odd"]}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(parts), encoding="utf-8")
+    done = attnscope(site, "run", tmp_path / "study.yaml", "--out", tmp_path / "run")
+    stopped(done, *words)

@@ -155,5 +155,5 @@ def test_a_rule_can_claim_whole_tokens_and_earlier_classes_keep_their_characters
 def test_a_rule_whose_claims_do_not_fit_the_prompt_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = ClassRule(name="xx", meaning="x", claims=lambda argument, prompt: Claims(tokens=np.ones(9, dtype=bool)))
     monkeypatch.setitem(RULES.members, "xx", wrong)
-    with pytest.raises(AttnscopeError, match=r"class rule 'xx:' claims tokens.*one bool for each of the 1 tokens"):
+    with pytest.raises(AttnscopeError, match=r"class rule 'xx' claims tokens.*an array of 1 bools"):
         membership({"x": "xx:1"}, "a", cut("a", []))

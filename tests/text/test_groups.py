@@ -37,7 +37,7 @@ def test_the_answer_is_a_group_only_where_there_is_one() -> None:
         find_group("lst", ["question"], "queries")
 
 
-@pytest.mark.parametrize("rows", [[5], [-1], [1, 1], [0.5]])
+@pytest.mark.parametrize("rows", [[5], [-1], [1, 1]])
 def test_a_group_with_positions_outside_the_prompt_is_refused(rows: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = QueryGroup(name="wrong", meaning="x", words="x", rows=lambda tokens, segments: rows)
     monkeypatch.setitem(GROUPS.members, "wrong", wrong)

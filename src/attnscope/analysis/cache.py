@@ -2,7 +2,8 @@
 
 A run's report writes them; later readers use them and compute what is missing. A file name contains a hash of the
 question, the tables and everything else the answer depends on (the seed, the rounding error), so a result of other
-tables is never used; and the checksum of the file's bytes, so a damaged one is never used.
+tables is never used; and a checksum of that hash and the file's bytes, so one that is damaged or that was given the
+name of another question is never used.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from attnscope.analysis.run import Run
 from attnscope.runs.integrity import sha256
 
 FOLDER = "cached"
-EDITION = 2  # raise it when the same question would get a different answer
+EDITION = 3  # raise it when the same question would get a different answer
 _DIGITS = 32  # of a hash, in file names
 
 
@@ -33,7 +34,7 @@ def cached_result(run: Run, question: tuple[str, ...], answer: Callable[[], pl.D
     content = json.dumps([EDITION, version("attnscope"), run.tables_key, run.statistics_key, question])
     name = hashlib.sha256(content.encode()).hexdigest()[:_DIGITS]
     for path in (run.path / FOLDER).glob(f"{name}-*.parquet"):
-        data = _intact(path)
+        data = _intact(path, name)
         if data is not None:
             if run.cached_files is not None:
                 run.cached_files.add(path.name)
@@ -44,13 +45,18 @@ def cached_result(run: Run, question: tuple[str, ...], answer: Callable[[], pl.D
     return result
 
 
-def _intact(path: Path) -> bytes | None:
-    """A cached file's bytes, if they have not changed since it was written."""
+def _file_name(name: str, data: bytes) -> str:
+    """name: the hash of the question."""
+    return f"{name}-{sha256(name.encode() + data)[:_DIGITS]}.parquet"
+
+
+def _intact(path: Path, name: str) -> bytes | None:
+    """A cached file's bytes, if they are what was written as the answer to this question."""
     try:
         data = path.read_bytes()
     except OSError:
         data = b""
-    if path.stem.partition("-")[2] == sha256(data)[:_DIGITS]:
+    if path.name == _file_name(name, data):
         return data
     warnings.warn(f"{path} was changed or damaged: its numbers are computed again", stacklevel=3)
     return None
@@ -60,7 +66,7 @@ def _write(folder: Path, name: str, result: pl.DataFrame) -> str:
     """Write a result; return its file name."""
     buffer = io.BytesIO()
     result.write_parquet(buffer, compression="zstd")
-    file = f"{name}-{sha256(buffer.getvalue())[:_DIGITS]}.parquet"
+    file = _file_name(name, buffer.getvalue())
     folder.mkdir(exist_ok=True)
     partial = folder / f".{file}.partial"
     partial.write_bytes(buffer.getvalue())

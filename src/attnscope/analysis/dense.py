@@ -13,8 +13,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from attnscope.analysis.run import Run
-from attnscope.errors import AttnscopeError
+from attnscope.analysis.run import Run, unusable
 
 Floats = NDArray[np.float64]
 Axes = Mapping[str, Sequence[Any]]
@@ -123,12 +122,3 @@ def token_rows(run: Run, model: str, condition: str, columns: Sequence[str], pro
         where = f"{run.path / 'tokens.parquet'}: {model}, {condition}"
         raise unusable(where, f"its rows are not the run's tokens, from {place} on")
     return rows.select(list(columns))
-
-
-def unusable(where: str, problem: str) -> AttnscopeError:
-    return AttnscopeError(
-        f"this table can't be used: {problem}",
-        where=where,
-        allowed="tables as 'attnscope run' wrote them",
-        todo="repeat the same 'attnscope run'; it rewrites the table",
-    )

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnscope.analysis.dense import dense, unusable
-from attnscope.analysis.run import Run
+from attnscope.analysis.dense import dense
+from attnscope.analysis.run import Run, unusable
 from attnscope.measures.names import head_measures
 
 Floats = NDArray[np.float64]

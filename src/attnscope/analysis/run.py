@@ -146,10 +146,29 @@ class Run:
             self._refuse_changed(path, facts.sha256)
         if not path.is_file():
             refuse_if_changed(path, facts.sha256, f"table '{name}'")
+        if not self.verify:
+            self._refuse_incomplete(path)
         return path
+
+    def _refuse_incomplete(self, path: Path) -> None:
+        """A table that someone changed still has to have all its columns."""
+        columns = _columns(path, path.stat().st_mtime_ns)
+        missing = [column.name for column in TABLES[path.stem] if column.name not in columns]
+        if missing:
+            raise unusable(str(path), f"it has no column '{missing[0]}'")
 
     def _refuse_changed(self, path: Path, digest: str) -> None:
         """A table differs from the manifest: either the run is being written, or the table was changed."""
+        self._refuse_rewritten(path)
+        if path.is_file():
+            raise DamagedError(
+                f"table '{path.stem}' was changed or damaged after it was written",
+                where=str(path),
+                allowed=f"the table as 'attnscope run' wrote it (SHA-256 {digest[:12]}...)",
+                todo="repeat the same 'attnscope run', which rewrites it; or use Run(path, verify=False)",
+            )
+
+    def _refuse_rewritten(self, path: Path) -> None:
         now = read_manifest(self.path)
         if now is None or now.sha256 != self.manifest.sha256 or now.status != FINISHED:
             raise ChangedError(
@@ -157,13 +176,6 @@ class Run:
                 where=str(path),
                 allowed="tables that were written together",
                 todo="open the run again; if nothing is writing it, repeat the same 'attnscope run'",
-            )
-        if path.is_file():
-            raise DamagedError(
-                f"table '{path.stem}' was changed or damaged after it was written",
-                where=str(path),
-                allowed=f"the table as 'attnscope run' wrote it (SHA-256 {digest[:12]}...)",
-                todo="repeat the same 'attnscope run', which rewrites it; or use Run(path, verify=False)",
             )
 
     @cached_property
@@ -187,17 +199,16 @@ class Run:
 
     @cached_property
     def _cells(self) -> pl.DataFrame:
-        columns = ("model", "condition", "prompt", "cell", "tokens")
+        columns, path = ("model", "condition", "prompt", "cell", "tokens"), self.path / "prompts.parquet"
         cells = self.table("prompts").select(*columns).collect()
         duplicated = cells.filter(cells.select("model", "condition", "prompt").is_duplicated())
         if len(duplicated):
             model, condition, prompt = duplicated.row(0)[:3]
-            raise AttnscopeError(
-                "this table can't be used: it has several rows for one prompt",
-                where=f"{self.path / 'prompts.parquet'}: {model}, {condition}, prompt {prompt}",
-                allowed="each prompt once",
-                todo="repeat the same 'attnscope run'; it rewrites the table",
-            )
+            raise unusable(f"{path}: {model}, {condition}, prompt {prompt}", "it has several rows for one prompt")
+        wanted = self.manifest.tables["prompts"].rows
+        if len(cells) != wanted:
+            self._refuse_rewritten(path)
+            raise unusable(str(path), f"it has {len(cells)} rows instead of {wanted}")
         return cells
 
     def cells_of(self, model: str, condition: str) -> pl.DataFrame:
@@ -316,6 +327,24 @@ class Run:
     def depth(self, model: str) -> int:
         """How many layers the model has, measured or not."""
         return self.manifest.models[model].depth
+
+
+def unusable(where: str, problem: str) -> AttnscopeError:
+    """The error for a table that was changed. where: the table, and the part of it."""
+    return AttnscopeError(
+        f"this table can't be used: {problem}",
+        where=where,
+        allowed="tables as 'attnscope run' wrote them",
+        todo="repeat the same 'attnscope run'; it rewrites the table",
+    )
+
+
+@lru_cache(maxsize=16)
+def _columns(path: Path, modified: int) -> frozenset[str]:
+    try:
+        return frozenset(pq.read_schema(path).names)
+    except pa.ArrowException as error:
+        raise unusable(str(path), f"it is not a Parquet file ({type(error).__name__})") from error
 
 
 def _row_groups(path: Path, groups: tuple[int, ...], columns: tuple[str, ...]) -> pa.Table:

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from attnscope.edits.attention import AttentionEdit
-from attnscope.errors import AttnscopeError
-from attnscope.measures import Measure
+from attnscope.attention.blame import blamed
+from attnscope.edits.attention import ATTENTION_EDITS, AttentionEdit
+from attnscope.measures import MEASURES, Measure
 from attnscope.measures.received import RECEIVED
+from attnscope.models.memory import is_out_of_memory
 
 FEW = 8  # rows are few if they are at most one in so many
 
@@ -29,17 +30,36 @@ class PairSet:
 
 def pair_set(measure: Measure, ids: Sequence[int], positions: Tensor) -> PairSet:
     """Positions (rows,): of the rows that are read, increasing."""
-    if measure.pairs is None:
-        raise ValueError(f"{measure.name} has no pairs")
-    queries, keys = (torch.as_tensor(each) for each in measure.pairs(ids))
-    order = torch.argsort(queries, stable=True)
-    queries, keys = queries[order], keys[order]
+    queries, keys = _pairs(measure, ids)
     wanted = positions.cpu()
     if not len(wanted):
         return PairSet(queries[:0], keys[:0])
     place = torch.searchsorted(wanted, queries).clamp(max=len(wanted) - 1)
     known = wanted[place] == queries
     return PairSet(place[known], keys[known])
+
+
+def _pairs(measure: Measure, ids: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Positions of queries and keys, sorted; refused unless each pair is one of the prompt's and occurs once."""
+    if measure.pairs is None:
+        raise ValueError(f"{measure.name} has no pairs")
+    with blamed(measure, "pairs"):
+        queries, keys = (torch.as_tensor(each) for each in measure.pairs(ids))
+    allowed = f"two arrays of positions from 0 to {len(ids) - 1}, one pair per element, each pair once"
+    if queries.dim() != 1 or queries.shape != keys.shape:
+        what = f"returns arrays of shapes {tuple(queries.shape)} and {tuple(keys.shape)}"
+        raise MEASURES.mistake(measure.name, "pairs", what, allowed)
+    if not len(queries):
+        return queries.long(), keys.long()
+    for each in (queries, keys):
+        if each.is_floating_point() or each.is_complex() or each.dtype == torch.bool:
+            raise MEASURES.mistake(measure.name, "pairs", f"returns positions of type {each.dtype}", allowed)
+        if int(each.min()) < 0 or int(each.max()) >= len(ids):
+            raise MEASURES.mistake(measure.name, "pairs", "returns positions outside the prompt", allowed)
+    places = (queries.long() * len(ids) + keys.long()).sort().values
+    if bool((places[1:] == places[:-1]).any()):
+        raise MEASURES.mistake(measure.name, "pairs", "returns the same pair twice", allowed)
+    return places // len(ids), places % len(ids)
 
 
 @dataclass(frozen=True)
@@ -83,14 +103,11 @@ class WeightsEdit:
     def __call__(self, weights: Tensor, prompt: int, heads: range, q: Tensor, k: Tensor) -> Tensor:
         """Weights (heads, rows, keys) of a prompt -> the changed ones."""
         for edit in self.edits[prompt]:
-            changed = edit.weights(weights, self.layer, heads, q, k)
+            with ATTENTION_EDITS.blamed(edit.key, "weights", excused=is_out_of_memory):
+                changed = edit.weights(weights, self.layer, heads, q, k)
             if not isinstance(changed, Tensor) or changed.shape != weights.shape:
                 shape = tuple(changed.shape) if isinstance(changed, Tensor) else type(changed).__name__
-                raise AttnscopeError(
-                    f"the attention edit '{edit.key}' returns {shape} for weights of shape {tuple(weights.shape)}",
-                    where="its weights method",
-                    allowed=f"a tensor of shape {tuple(weights.shape)}",
-                    todo="fix the edit",
-                )
+                what, allowed = f"returns {shape}", f"a tensor of shape {tuple(weights.shape)}"
+                raise ATTENTION_EDITS.mistake(edit.key, "weights", what, allowed)
             weights = changed
         return weights

@@ -9,6 +9,7 @@ next layer starts, so there is never more than one layer's matrix.
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from attnscope.attention.call import MatrixCall
-from attnscope.attention.interface import hooks_kept, implementation
+from attnscope.attention.interface import hears, hooks_kept, implementation
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,8 @@ class MatrixListener(Protocol):
     """Is handed the attention weights of each layer."""
 
     layers: frozenset[int]
+    thread: int | None
+    """The only thread whose calls it hears; None for all threads."""
 
     @property
     def real(self) -> Tensor | None:
@@ -78,23 +81,16 @@ def opened_eagerly(model: PreTrainedModel, listener: MatrixListener, modules: Ea
             if not listener.layers & set(layers):
                 continue
             eager = modules[layers[0]]
-            asks = eager.module.register_forward_pre_hook(_ask_for_weights, with_kwargs=True)
-            stack.callback(asks.remove)
-            takes = eager.module.register_forward_hook(_Taker(model, listener, layers, eager.place))
-            stack.callback(takes.remove)
+            taker = _Taker(model, listener, layers, eager.place)
+            hooks = [
+                model.base_model.register_forward_pre_hook(taker.begin),
+                eager.module.register_forward_pre_hook(taker.ask, with_kwargs=True),
+                eager.module.register_forward_hook(taker),
+            ]
+            for hook in hooks:
+                stack.callback(hook.remove)
         stack.enter_context(implementation(model, "eager"))
         yield
-
-
-def _ask_for_weights(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    names = inspect.signature(module.forward).parameters
-    if "output_attentions" in names:
-        place = list(names).index("output_attentions")
-        if place < len(args):
-            args = (*args[:place], True, *args[place + 1 :])
-        else:
-            kwargs = {**kwargs, "output_attentions": True}
-    return args, kwargs
 
 
 class _Taker:
@@ -102,11 +98,29 @@ class _Taker:
 
     def __init__(self, model: PreTrainedModel, listener: MatrixListener, layers: list[int], place: int) -> None:
         self.model, self.listener, self.place = model, listener, place
-        self.layers, self.turn = layers, 0
+        self.layers = layers
+        self._here = threading.local()
+
+    def begin(self, _module: nn.Module, _args: Any) -> None:
+        """A forward begins, also after one that failed halfway: the module makes its first layer next."""
+        self._here.turn = 0
+
+    def ask(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        names = inspect.signature(module.forward).parameters
+        if "output_attentions" in names and hears(self.listener.thread):
+            place = list(names).index("output_attentions")
+            if place < len(args):
+                args = (*args[:place], True, *args[place + 1 :])
+            else:
+                kwargs = {**kwargs, "output_attentions": True}
+        return args, kwargs
 
     def __call__(self, _module: nn.Module, _args: Any, output: tuple[Any, ...]) -> tuple[Any, ...]:
-        layer = self.layers[self.turn % len(self.layers)]
-        self.turn += 1
+        if not hears(self.listener.thread):
+            return output
+        turn = getattr(self._here, "turn", 0)
+        self._here.turn = turn + 1
+        layer = self.layers[turn % len(self.layers)]
         if layer in self.listener.layers:
             with torch.no_grad():
                 self.listener.attention(layer, self._call(layer, output[self.place].detach()))

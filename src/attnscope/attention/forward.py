@@ -67,12 +67,3 @@ def without_cache(model: PreTrainedModel, inputs: Mapping[str, Any]) -> dict[str
 def input_device(model: PreTrainedModel) -> torch.device:
     """Where the model wants its token ids."""
     return next(model.get_input_embeddings().parameters()).device
-
-
-def real_rows(inputs: Mapping[str, Any]) -> Tensor:
-    """(batch, queries) False at pads, from an `attention_mask` (batch, keys) where there is one."""
-    ids: Tensor = inputs["input_ids"]
-    mask = inputs.get("attention_mask")
-    if mask is None:
-        return torch.ones(ids.shape, dtype=torch.bool, device=ids.device)
-    return mask[:, -ids.shape[1] :].bool()  # type: ignore[no-any-return]

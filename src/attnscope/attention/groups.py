@@ -5,7 +5,7 @@ Every group's weights sum to one over a prompt's rows; pads have none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -24,13 +24,7 @@ def row_weights(queries: Sequence[str], real: Tensor, own: Sequence[Mapping[str,
     real (batch, queries) is False at pads. `own` gives, for each prompt, the rows of groups that are not `last` or
     `all`.
     """
-    if not queries or len(set(queries)) < len(queries):
-        raise AttnscopeError(
-            "query groups are missing or named twice",
-            where=Parameter("queries"),
-            allowed=f"each group once: {', '.join(NAMED)} or names of your own",
-            todo="name at least one",
-        )
+    refuse_group_names(queries)
     unused = [name for each in own or () for name in each if name not in queries]
     if unused:
         raise AttnscopeError(
@@ -53,6 +47,17 @@ def row_weights(queries: Sequence[str], real: Tensor, own: Sequence[Mapping[str,
     return weights.to(real.device)
 
 
+def refuse_group_names(queries: Sequence[str]) -> None:
+    """Refuse to measure no group, or one twice."""
+    if not queries or len(set(queries)) < len(queries):
+        raise AttnscopeError(
+            "query groups are missing or named twice",
+            where=Parameter("queries"),
+            allowed=f"each group once: {', '.join(NAMED)} or names of your own",
+            todo="name at least one",
+        )
+
+
 def _own_rows(name: str, own: Mapping[str, Rows], places: Tensor) -> Tensor:
     if name not in own or set(own) & set(NAMED):
         raise AttnscopeError(
@@ -61,7 +66,8 @@ def _own_rows(name: str, own: Mapping[str, Rows], places: Tensor) -> Tensor:
             allowed=near(name, [*NAMED, *own]),
             todo="use one of these, or give the group's positions with rows= under a name of its own",
         )
-    rows = list(own[name])
+    given: object = own[name]
+    rows = list(given) if isinstance(given, Iterable) else []
     reach = range(len(places))
     positions = {row for row in rows if not isinstance(row, bool) and row in reach and row == int(row)}
     if not rows or len(positions) < len(rows):

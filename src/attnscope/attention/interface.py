@@ -6,8 +6,8 @@ listeners and every other call to the function that was there before. A name of 
 some ask for the name itself before they decide what goes into the mask (sparse attention does), and under an unknown
 one they leave it out without a word.
 
-Doors belong to models, not to threads: whoever runs an opened model is listened to, and two models never see each
-other's calls.
+Doors belong to models: two models never see each other's calls. A listener hears whoever runs its model, or one thread
+alone: what a lens measures must not be mixed with forwards that another thread happens to run.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ class Listener(Protocol):
 
     exclusive: bool
     """Whether listeners that were there before don't hear these calls."""
+    thread: int | None
+    """The only thread whose calls it hears; None for all threads."""
 
     def attention(self, layer: int, call: Call, own: Own | None) -> Tensor | None:
         """The output (B, Sq, H, Dv) the model goes on with; None to leave it to others."""
@@ -70,7 +72,7 @@ class _Doors:
                 self.before = None
 
     def of(self, module: nn.Module) -> list[Listener]:
-        heard = self.listeners.get(id(module), [])
+        heard = [each for each in self.listeners.get(id(module), []) if hears(each.thread)]
         alone = [place for place, each in enumerate(heard) if each.exclusive]
         return heard[alone[-1] :] if alone else heard
 
@@ -171,20 +173,48 @@ def opened(model: nn.Module, listener: Listener) -> Iterator[None]:
             _doors.close(modules, listener)
 
 
+def hears(thread: int | None) -> bool:
+    """Whether a listener of this thread hears the current one."""
+    return thread is None or thread == threading.get_ident()
+
+
+class _Settings:
+    """What each config names as its attention implementation: its own, below those set by whoever is inside.
+
+    Whoever leaves takes away its own setting only, so it does not matter in which order they leave.
+    """
+
+    def __init__(self) -> None:
+        self.names: dict[int, list[tuple[object, str]]] = {}
+
+    def set(self, config: Any, owner: object, name: str) -> None:
+        self.names.setdefault(id(config), [(None, config._attn_implementation_internal)]).append((owner, name))
+        config._attn_implementation_internal = name
+
+    def take_back(self, config: Any, owner: object) -> None:
+        left = self.names[id(config)] = [each for each in self.names[id(config)] if each[0] is not owner]
+        config._attn_implementation_internal = left[-1][1]
+        if len(left) == 1:
+            del self.names[id(config)]
+
+
+_settings = _Settings()
+
+
 @contextmanager
 def implementation(model: nn.Module, name: str) -> Iterator[None]:
     """Inside, every config of the model names this attention implementation."""
     configs = {id(config): config for config in _configs(model)}
+    owner = object()
     with _doors.lock:
-        before = {key: config._attn_implementation_internal for key, config in configs.items()}
         for config in configs.values():
-            config._attn_implementation_internal = name
+            _settings.set(config, owner, name)
     try:
         yield
     finally:
         with _doors.lock:
-            for key, config in configs.items():
-                config._attn_implementation_internal = before[key]
+            for config in configs.values():
+                _settings.take_back(config, owner)
 
 
 _own = threading.local()
@@ -215,6 +245,22 @@ def quiet(model: PreTrainedModel) -> Iterator[None]:
             _own.depth -= 1
             for module in modes:
                 module.training = True
+
+
+@contextmanager
+def settings_kept(model: nn.Module) -> Iterator[None]:
+    """Put back what a forward changes on the model itself: BigBird switches to full attention on a short text."""
+    before = [(module, dict(vars(module)), dict(module._modules)) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for module, attributes, children in before:
+            for key, value in attributes.items():
+                if isinstance(value, str | bool | int | float) and vars(module).get(key) != value:
+                    setattr(module, key, value)
+            for key, child in children.items():
+                if module._modules.get(key) is not child:
+                    module._modules[key] = child
 
 
 @contextmanager

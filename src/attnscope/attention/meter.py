@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from attnscope.attention.blame import not_finite
 from attnscope.attention.forward import Forward, input_device, may_stop, measure_forward
 from attnscope.attention.groups import Rows, row_weights
-from attnscope.attention.proof import Path, Probe, Proof, padded, paths_of, prove
+from attnscope.attention.proof import Path, Probe, Proof, padded, paths_of, prove, refuse_row_sums
 from attnscope.attention.recorder import Wanted
 from attnscope.attention.rotary import length_matters
 from attnscope.attention.seam import Edits, NoEdits
@@ -27,7 +28,7 @@ from attnscope.attention.view import HIDDEN
 from attnscope.errors import AttnscopeError, NoRoomError, Parameter
 from attnscope.measures import Measure
 from attnscope.measures.received import RECEIVED
-from attnscope.models.memory import free_memory
+from attnscope.models.memory import eager_tokens, free_memory
 from attnscope.records import DEFINED, UNIFORM, VIEW
 
 SHORT = 64  # tokens of a probe, unless a window is to bind
@@ -78,7 +79,7 @@ class Meter:
         self.vocabulary = len(next(model.get_input_embeddings().parameters()))
         self._probe = probe
         self._proofs: dict[tuple[Any, ...], Proof] = {}
-        self._mixes: dict[tuple[Any, ...], frozenset[Path] | None] = {}
+        self._batches: dict[tuple[Any, ...], frozenset[Path] | None] = {}
 
     def proof(self, request: Request, *, few: bool = False, tokens: int = SHORT) -> Proof:
         """The evidence for the paths of a request; made once for each kind."""
@@ -100,7 +101,8 @@ class Meter:
     ) -> list[Numbers]:
         """A batch of prompts (token ids) -> the numbers of each, as it would get them alone."""
         lengths = [len(prompt) for prompt in prompts]
-        if len(set(lengths)) > 1 and self._mixed_paths(request, _few(request, lengths, rows)) is None:
+        mixed = len(set(lengths)) > 1
+        if len(prompts) > 1 and self._batch_paths(request, _few(request, lengths, rows), mixed=mixed) is None:
             own = [None] * len(prompts) if rows is None else [[each] for each in rows]
             return [self._batch([prompt], request, each)[0] for prompt, each in zip(prompts, own, strict=True)]
         return self._batch(prompts, request, rows)
@@ -152,7 +154,7 @@ class Meter:
         forward = self._forward(prompts, request, rows, causal=self._causal(proof, request), proof=proof)
         unproven = self._unproven(forward, request, few, proof, lengths)
         return [
-            Numbers(_arrays(self.name, forward, request, prompt, length), paths_of(forward), proof, unproven)
+            Numbers(_arrays(self.name, forward, request, proof, prompt, length), paths_of(forward), proof, unproven)
             for prompt, length in enumerate(lengths)
         ]
 
@@ -166,10 +168,8 @@ class Meter:
         return proof if tokens <= proof.tokens else self.proof(request, few=few, tokens=tokens)
 
     def _longest_probe(self, tokens: int, proof: Proof) -> int:
-        """As many tokens as eager attention over them fits: it holds a layer's matrix, and works on copies of it."""
-        heads = max(proof.heads.values())
-        fits = int((0.5 * free_memory(input_device(self.model)) / (8 * 5 * heads)) ** 0.5)
-        return min(tokens, fits)
+        """As many tokens as eager attention fits over."""
+        return min(tokens, eager_tokens(free_memory(input_device(self.model)), max(proof.heads.values())))
 
     def _unproven(
         self, forward: Forward, request: Request, few: bool, proof: Proof, lengths: Sequence[int]
@@ -182,7 +182,7 @@ class Meter:
             paths = frozenset((layer, backend, kind.removesuffix(HIDDEN)) for layer, backend, kind in paths)
         missing = paths - proven
         if missing and len(set(lengths)) > 1:
-            missing -= self._mixed_paths(request, few) or frozenset()
+            missing -= self._batch_paths(request, few, mixed=True) or frozenset()
         tokens = self._longest_probe(max(lengths), proof)
         if missing and tokens != proof.tokens:  # longer or shorter prompts may take paths of their own
             missing -= self.proof(request, few=few, tokens=tokens).paths
@@ -211,26 +211,29 @@ class Meter:
     def _causal(self, proof: Proof, request: Request) -> bool:
         return proof.causal if proof.causal is not None else bool(self.proof(request).causal)
 
-    def _mixed_paths(self, request: Request, few: bool) -> frozenset[Path] | None:
-        """The paths of prompts of mixed lengths that share a forward; None if they can't share one.
+    def _batch_paths(self, request: Request, few: bool, *, mixed: bool) -> frozenset[Path] | None:
+        """The paths of prompts that share a forward; None if they can't share one. mixed: they differ in length.
 
-        Tried out once, on a short prompt beside a longer one. Some models look at pads outside attention (convolutions,
-        neighbouring embeddings), and positions that are scaled by the length of the input are scaled by the longest
-        prompt's.
+        Tried out once, on two prompts. Some models look at pads outside attention (convolutions, neighbouring
+        embeddings), or across the batch, and positions that are scaled by the length of the input are scaled by the
+        longest prompt's.
         """
-        key = (tuple(request.layers), few, tuple(each.name for each in request.measures))
-        if key not in self._mixes:
-            self._mixes[key] = None if length_matters(self.model.config) else self._try_mixing(request, few)
-        return self._mixes[key]
+        key = (tuple(request.layers), few, tuple(each.name for each in request.measures), mixed)
+        if key not in self._batches:
+            apart = mixed and length_matters(self.model.config)
+            self._batches[key] = None if apart else self._try_batch(request, few, mixed=mixed)
+        return self._batches[key]
 
-    def _try_mixing(self, request: Request, few: bool) -> frozenset[Path] | None:
+    def _try_batch(self, request: Request, few: bool, *, mixed: bool) -> frozenset[Path] | None:
         proof = self.proof(request, few=few)
         long = self._probe(proof.tokens)
-        short = long[: max(2, len(long) // 3)]
+        short = long[: max(2, len(long) // 3)] if mixed else long[::-1]
         causal = self._causal(proof, request)
-        probe = Probe([short, long], request.layers, few, request.measures, masked=not causal, limit=proof.limit)
+        probe = Probe(
+            [short, long], request.layers, few, request.measures, masked=mixed and not causal, limit=proof.limit
+        )
         try:
-            mixed = prove(self.model, self.name, probe)
+            shared = prove(self.model, self.name, probe)
         except AttnscopeError:
             return None
         asked = replace(request, queries=["last"] if few else ["last", "all"], edits=NoEdits())
@@ -242,7 +245,7 @@ class Meter:
             one, two = (each.layers[layer].values[RECEIVED.name] for each in (together, alone))
             if not float((one[:1, ..., : len(short)] - two).abs().max()) <= (2e-2 if narrow else proof.limit):
                 return None
-        return mixed.paths | paths_of(together) | paths_of(alone)
+        return shared.paths | paths_of(together) | paths_of(alone)
 
     def _forward(
         self,
@@ -299,7 +302,9 @@ def _few(request: Request, lengths: Sequence[int], rows: Sequence[Mapping[str, R
     return int(used.sum()) * 8 <= max(lengths)
 
 
-def _arrays(name: str, forward: Forward, request: Request, prompt: int, length: int) -> dict[str, NDArray[Any]]:
+def _arrays(
+    name: str, forward: Forward, request: Request, proof: Proof, prompt: int, length: int
+) -> dict[str, NDArray[Any]]:
     """A record's arrays of one prompt. Layers that share a view keep its numbers once."""
     results = [forward.layers[layer] for layer in request.layers]
     counts = sorted({each.values[RECEIVED.name].shape[1] for each in results})
@@ -314,7 +319,9 @@ def _arrays(name: str, forward: Forward, request: Request, prompt: int, length: 
     for measure in request.measures:
         values = [_of_prompt(each.values[measure.name], prompt, length, "key" in measure.axes) for each in results]
         arrays[measure.name] = np.stack(values)
-        _refuse_if_not_finite(name, arrays[measure.name], request.layers)
+        _refuse_if_not_finite(name, measure, arrays[measure.name], request.layers)
+    if isinstance(request.edits, NoEdits):
+        refuse_row_sums(arrays[RECEIVED.name].sum(-1), proof, name)
     views: dict[bytes, int] = {}
     firsts: list[dict[str, NDArray[Any]]] = []
     numbers = np.zeros(len(results), dtype=np.int32)
@@ -349,10 +356,12 @@ def _of_prompt(values: Tensor, prompt: int, length: int, per_key: bool) -> NDArr
     return (part[..., :length].clone() if per_key else part).numpy()
 
 
-def _refuse_if_not_finite(name: str, values: NDArray[Any], layers: Sequence[int]) -> None:
+def _refuse_if_not_finite(name: str, measure: Measure, values: NDArray[Any], layers: Sequence[int]) -> None:
     if np.isfinite(values).all():
         return
     layer, head = np.argwhere(~np.isfinite(values))[0][:2]
+    if measure is not RECEIVED:  # which was looked at first
+        raise not_finite(measure, f"layer {layers[layer]}, head {head} of {name}")
     raise AttnscopeError(
         f"{name} computes numbers that are not finite on this prompt",
         where=f"layer {layers[layer]}, head {head}",

@@ -9,29 +9,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from attnscope.attention.ask import FEW
+from attnscope.attention.blame import not_finite
 from attnscope.attention.call import AnyCall, MatrixCall
 from attnscope.attention.eager import EagerModules, find_modules, opened_eagerly
 from attnscope.attention.forward import Forward, input_device, may_stop, measure_forward, without_cache
 from attnscope.attention.groups import row_weights
-from attnscope.attention.interface import hooks_kept, implementation, quiet
+from attnscope.attention.interface import hooks_kept, implementation, quiet, settings_kept
 from attnscope.attention.precision import can_widen, widened
 from attnscope.attention.recorder import Recorder, Wanted
+from attnscope.attention.reduce import unsettled_rows
 from attnscope.errors import AttnscopeError
-from attnscope.measures import Measure
+from attnscope.measures import MEASURES, Measure
 from attnscope.measures.received import RECEIVED
 
 ROWS = 8  # single rows that are compared
 FLOOR = 2e-6  # of the largest value: float32 sums in another order
 TIMES = 8.0  # eager's own rounding that a reading may be off by
 UNKNOWN = 1e-4  # of the largest value, where float64 can't say what eager's rounding is
+SMALL_BLOCK = 16  # rows; a probe has four such blocks
+OTHER = 1e-3  # of the largest number: how far two ways to compute the same may be apart
 COARSE = 0.1  # where not even float32 can be had: eager attention in 16 bits is itself off by some hundredths
 
 Path = tuple[int, str, str]
@@ -103,7 +109,8 @@ class Probe:
 def prove(model: PreTrainedModel, name: str, probe: Probe) -> Proof:
     """Read the probe both ways and compare; refuse a model that isn't read exactly."""
     try:
-        return _prove(model, name, probe)
+        with settings_kept(model):
+            return _prove(model, name, probe)
     except AttnscopeError:
         raise
     except Exception as error:
@@ -131,12 +138,15 @@ def _prove(model: PreTrainedModel, name: str, probe: Probe) -> Proof:
             way, eager = "eager, one layer at a time", _needed(model, name, modules, probe.layers)
             reference = _reference(model, inputs, wanted, None)  # not by the modules that are read themselves
             measured = measure_forward(model, inputs, wanted, eager=eager)
+        blocks = measure_forward(model, inputs, replace(wanted, block=SMALL_BLOCK), eager=eager)
+        own = _own_output(model, inputs) if probe.limit is None and not probe.masked else None
         exact, why = None, reason or ("an earlier proof's limit" if probe.limit is not None else None)
         if why is None:
             exact, why = _exact(model, inputs, wanted, modules if eager is None else None)
-    return _compared(
-        model, name, probe, _Sides(measured, reference, exact, why, way, eager, reason is not None), groups
-    )
+    sides = _Sides(measured, blocks, reference, exact, why, way, eager, reason is not None)
+    proof = _compared(model, name, probe, sides, groups)
+    _refuse_other_attention(model, name, own, reference.hidden, coarse=narrow)
+    return proof
 
 
 def _asked(model: PreTrainedModel, probe: Probe) -> tuple[dict[str, Any], Wanted, list[str]]:
@@ -187,6 +197,8 @@ class _Sides:
     """What is compared: our numbers, eager's, and eager's in float64."""
 
     measured: Forward
+    blocks: Forward
+    """Measured again in small blocks: a probe is shorter than a block, and prompts are longer."""
     reference: _Reference
     exact: _Reference | None
     reason: str | None
@@ -206,7 +218,8 @@ def _compared(model: PreTrainedModel, name: str, probe: Probe, sides: _Sides, gr
         distances[measure.name] = distance
         roundings[measure.name] = rounding
         if not distance <= limit:
-            raise _wrong(model, name, measure, distance, limit, _worst(sides.measured, truth, measure, probe.layers))
+            side = max((sides.measured, sides.blocks), key=lambda each: _furthest(each, truth, measure, probe.layers))
+            raise _wrong(model, name, measure, distance, limit, _worst(side, truth, measure, probe.layers))
     received = [sides.measured.layers[layer].values[RECEIVED.name] for layer in probe.layers]
     sums = [each.sum(-1).float() for each in received]
     sinks = any("sinks" in sides.measured.layers[layer].kind for layer in probe.layers)
@@ -245,6 +258,8 @@ class _Reference(Recorder):
     def __init__(self, wanted: Wanted, rounding: float = 1e-5) -> None:
         super().__init__(wanted)
         self.rounding = rounding
+        self.hidden: Tensor | None = None
+        """(B, tokens, width): what the model's last layer gives."""
         self.slack: dict[tuple[int, str], Tensor] = {}
 
     def attention(self, layer: int, call: AnyCall, own: Any = None) -> Tensor | None:
@@ -252,7 +267,7 @@ class _Reference(Recorder):
             share = self.wanted.weights.to(call.device)
             for measure in self.wanted.measures:
                 if measure.unsettled is not None:
-                    flags = torch.stack([measure.unsettled(each.float(), self.rounding) for each in call.weights])
+                    flags = torch.stack([unsettled_rows(measure, each.float(), self.rounding) for each in call.weights])
                     self.slack[layer, measure.name] = (flags[:, :, None].to(share) * share[:, None]).sum(-1)
         return super().attention(layer, call, own)
 
@@ -264,10 +279,11 @@ def _reference(
     recorder = _Reference(Wanted(**{**vars(wanted), "stop": False}))
     if modules is not None and wanted.layers <= set(modules):
         with quiet(model), opened_eagerly(model, recorder, modules):
-            model.base_model(**without_cache(model, inputs))
+            recorder.hidden = _hidden(model.base_model(**without_cache(model, inputs)))
         return recorder
     with quiet(model), hooks_kept(model), implementation(model, "eager"):
         outputs = model.base_model(**without_cache(model, inputs), output_attentions=True)
+        recorder.hidden = _hidden(outputs)
         weights = getattr(outputs, "attentions", None)
         if not weights or any(each is None for each in weights):
             raise NotImplementedError("it gives no attention weights to compare with")
@@ -278,6 +294,59 @@ def _reference(
             seen = torch.ones(1, 1, *matrix.shape[2:], dtype=torch.bool, device=matrix.device)
             recorder.attention(layer, MatrixCall(matrix, seen))
     return recorder
+
+
+def _hidden(outputs: Any) -> Tensor | None:
+    first = outputs[0] if isinstance(outputs, tuple) else getattr(outputs, "last_hidden_state", None)
+    return first if isinstance(first, Tensor) else None
+
+
+def _own_output(model: PreTrainedModel, inputs: Mapping[str, Any]) -> Tensor | None:
+    """What the model gives as it is; None if its own attention can't run here: on this device, in this format."""
+    try:
+        with quiet(model):
+            return _hidden(model.base_model(**without_cache(model, inputs)))
+    except Exception:
+        return None
+
+
+def _refuse_other_attention(
+    model: PreTrainedModel, name: str, own: Tensor | None, eager: Tensor | None, *, coarse: bool
+) -> None:
+    """Refuse a model whose own attention implementation computes something else than its eager one.
+
+    Everything else is compared with eager attention; what counts is the model as it runs.
+    """
+    if own is None or eager is None or own.shape != eager.shape:
+        return
+    apart, scale = (float(each.float().abs().max()) for each in (own - eager, eager))
+    if apart > (COARSE if coarse else OTHER) * scale:
+        used = model.config._attn_implementation
+        raise AttnscopeError(
+            f"{name} computes something else with its own attention implementation, '{used}', than with eager "
+            f"attention: its output differs by {apart:.1e}",
+            where="model",
+            allowed=f"at most {OTHER:g} of its largest number, {scale:.1e}",
+            todo="load the model with attn_implementation='eager'",
+        )
+
+
+def refuse_row_sums(sums: NDArray[Any], proof: Proof, name: str) -> None:
+    """Attention that added up to one on the probe and does not on a prompt was not read exactly.
+
+    sums: what the keys receive together, of each group.
+    """
+    limit = 0.02 if proof.dtype in ("float16", "bfloat16") else OTHER
+    if proof.row_sum_error > limit or proof.sink_share > 0:
+        return
+    apart = float(np.abs(sums - 1).max(initial=0.0))
+    if not apart <= limit:
+        raise AttnscopeError(
+            f"the attention of {name} does not add up to 1 on this prompt",
+            where=f"off by {apart:.1e}",
+            allowed=f"at most {limit:g}",
+            todo="use shorter prompts, or another backend",
+        )
 
 
 def reference_row(model: PreTrainedModel, ids: Tensor, layers: Sequence[int]) -> dict[int, Tensor]:
@@ -312,7 +381,9 @@ def _limit(measure: Measure, probe: Probe, sides: _Sides, *, coarse: bool) -> tu
     """The limit for a measure, our distance from the truth, and eager's own rounding."""
     truth, layers = sides.exact or sides.reference, probe.layers
     scale = max(1.0, _most([float(truth.results[layer].values[measure.name].abs().max()) for layer in layers]))
-    distance = _most([_distance(sides.measured, truth, measure, layer) for layer in layers])
+    distance = _most(
+        [_distance(side, truth, measure, layer) for layer in layers for side in (sides.measured, sides.blocks)]
+    )
     if sides.exact is None:
         share = COARSE if coarse else probe.limit or UNKNOWN
         return share * scale, distance, 0.0
@@ -328,6 +399,12 @@ def _distance(side: Forward | _Reference, truth: _Reference, measure: Measure, l
     if slack is not None:
         apart = torch.where(apart.isnan(), apart, (apart - (slack[..., None] if apart.dim() == 4 else slack)).relu())
     return float(apart.max())
+
+
+def _furthest(side: Forward, truth: _Reference, measure: Measure, layers: Sequence[int]) -> float:
+    """The largest distance; infinite if anything is NaN."""
+    distance = _most([_distance(side, truth, measure, layer) for layer in layers])
+    return float("inf") if distance != distance else distance
 
 
 def _most(values: Sequence[float]) -> float:
@@ -371,18 +448,23 @@ def _needed(model: PreTrainedModel, name: str, modules: EagerModules, layers: Se
 def _wrong(
     model: PreTrainedModel, name: str, measure: Measure, distance: float, limit: float, place: tuple[int, int]
 ) -> AttnscopeError:
-    layer, head = place
+    where = f"layer {place[0]}, head {place[1]}"
+    if measure is not RECEIVED:  # the attention it is computed from has been compared already
+        if distance != distance:
+            return not_finite(measure, f"{where} of {name}")
+        what = f"has a block and a reference that differ by {distance:.1e} in {where} of {name}"
+        return MEASURES.mistake(measure.name, "block and reference", what, f"at most {limit:.1e}")
     if distance != distance:
         return AttnscopeError(
             f"{name} computes numbers that are not finite",
-            where=f"layer {layer}, head {head}",
+            where=where,
             allowed="finite weights and activations",
             todo="check the model's weights, or try another dtype",
         )
-    what = "its attention" if measure is RECEIVED else f"measure '{measure.name}'"
     return AttnscopeError(
-        f"{name} can't be read exactly: {what} and {type(model).__name__}'s eager attention differ by {distance:.1e}",
-        where=f"layer {layer}, head {head}",
+        f"{name} can't be read exactly: its attention and {type(model).__name__}'s eager attention differ by "
+        f"{distance:.1e}",
+        where=where,
         allowed=f"at most {limit:.1e}",
-        todo="choose another model" if measure is RECEIVED else "fix the measure, or leave it out",
+        todo="choose another model",
     )

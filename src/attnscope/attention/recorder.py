@@ -6,6 +6,7 @@ measured where the layer is wanted, and ends the forward after the last wanted l
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -75,6 +76,7 @@ class Recorder:
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
+        self.thread: int | None = threading.get_ident()
         self.layers, self.real = wanted.layers, wanted.real
         self.results: dict[int, LayerResult] = {}
         self.calls: Counter[int] = Counter()

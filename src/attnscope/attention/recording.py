@@ -6,25 +6,29 @@ tokens so far, so the steps of `generate` show what each written token looked at
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from attnscope.attention.blame import not_finite
 from attnscope.attention.call import AnyCall, MatrixCall
 from attnscope.attention.decode import prove_decode
 from attnscope.attention.eager import opened_eagerly
 from attnscope.attention.groups import NAMED, row_weights
 from attnscope.attention.interface import is_own, opened
-from attnscope.attention.proof import Path, Probe, Proof, prove
+from attnscope.attention.proof import Path, Probe, Proof, prove, refuse_row_sums
 from attnscope.attention.recorder import Own, Recorder, Wanted
+from attnscope.attention.view import HIDING
 from attnscope.errors import AttnscopeError, Parameter, near
 from attnscope.measures import KEY, Measure
 from attnscope.records import RECEIVED, Labelled
@@ -65,6 +69,7 @@ class Recording:
     """What was recorded, step by step."""
 
     exclusive = False
+    thread: int | None = None
 
     def __init__(self, queries: Sequence[str], layers: Sequence[int], heads: Sequence[int] | None, proofs: list[Proof]):
         self.queries, self.heads = list(queries), heads
@@ -94,7 +99,7 @@ class Recording:
     def lookback(self, keys: int | None = None) -> Labelled:
         """The share of attention on the first `keys` keys (by default those of the first step: the prompt), by step.
 
-        Axes: step, prompt, layer, head, queries. Only steps with as many prompts as the first can be lined up.
+        Axes: step, prompt, layer, head, queries. The steps must be those of one text, as `generate` makes them.
         """
         if not self.steps:
             raise AttnscopeError(
@@ -102,9 +107,23 @@ class Recording:
             )
         first = self.steps[0]
         count = first.keys if keys is None else keys
-        steps = [step for step in self.steps if step.received.shape[0] == first.received.shape[0]]
-        shares = np.stack([step.received.values[..., :count].sum(-1) for step in steps])
-        labels = {"step": [step.number for step in steps], **first.received.labels}
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+            raise AttnscopeError(
+                f"lookback can't be on {count!r} keys",
+                where=Parameter("keys"),
+                allowed="a whole number from 1 on",
+                todo="leave it out for the keys of the first step",
+            )
+        for before, step in pairwise(self.steps):
+            if step.keys <= before.keys or step.received.shape[0] != before.received.shape[0]:
+                raise AttnscopeError(
+                    f"step {step.number} begins another text",
+                    where="lookback",
+                    allowed="steps of one text, each with more keys than the one before",
+                    todo="record each call of generate on its own",
+                )
+        shares = np.stack([step.received.values[..., :count].sum(-1) for step in self.steps])
+        labels = {"step": [step.number for step in self.steps], **first.received.labels}
         axes = ("step", *first.received.axes[:-1])
         return Labelled(shares, axes, {axis: labels[axis] for axis in axes})
 
@@ -133,24 +152,21 @@ class Recording:
             call = replace(call, start=cached - offset)
         return recorder.attention(layer, _detached(call), own)
 
-    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A forward of the model begins."""
         self._here.depth = getattr(self._here, "depth", 0) + 1
         if self._here.depth > 1 or is_own():
             return
-        ids, embeddings = kwargs.get("input_ids"), kwargs.get("inputs_embeds")
-        if ids is None and args and isinstance(args[0], Tensor):
-            ids = args[0]
+        named = _by_name(module, args, kwargs)
+        ids, embeddings = named.get("input_ids"), named.get("inputs_embeds")
         given = ids if ids is not None else embeddings
         if given is None:
             return
+        _refuse_weights(module, named)
         batch, queries = given.shape[:2]
-        mask = kwargs.get("attention_mask")
-        mask = mask.get("full_attention") if isinstance(mask, dict) else mask
-        flags = mask if isinstance(mask, Tensor) and mask.dim() == 2 and mask.shape[1] >= queries else None
-        real = torch.ones(batch, queries, dtype=torch.bool) if flags is None else flags[:, -queries:].bool().cpu()
-        self._here.caches = _caches(kwargs.get("past_key_values"), queries, self.layers)
-        cached = any(tokens for tokens, _ in self._here.caches.values())
+        self._here.caches = _caches(named.get("past_key_values"), queries, self.layers)
+        cached = max((tokens for tokens, _ in self._here.caches.values()), default=0)
+        flags, real = _real(named.get("attention_mask"), batch, queries, cached)
         self._here.recorder = Recorder(
             Wanted(
                 row_weights(self.queries, real).to(given.device),
@@ -158,7 +174,7 @@ class Recording:
                 self._measures,
                 ids=ids.tolist() if ids is not None and not cached else None,
                 stop=False,
-                real=None if flags is None else flags.bool(),
+                real=flags,
             )
         )
 
@@ -169,7 +185,7 @@ class Recording:
         if self._here.depth > 0 or recorder is None:
             return
         self._here.recorder = None
-        if output is not None and recorder.results:
+        if output is not None:
             _refuse_if_incomplete(recorder, self.layers)
             with self._lock:
                 step = self._step(len(self.steps), recorder)
@@ -204,7 +220,8 @@ class Recording:
                     for layer, each in zip(layers, by_layer, strict=True)
                 ]
             values[measure.name] = self._labelled(np.stack(by_layer, 1), layers, measure)
-            _refuse_if_not_finite(values[measure.name], layers)
+            _refuse_if_not_finite(measure, values[measure.name], layers)
+        refuse_row_sums(values[RECEIVED].values.sum(-1), self.proofs[0], "this model")
         paths = frozenset((layer, each.backend, each.kind) for layer, each in recorder.results.items())
         return Step(number, rows, tokens, values, paths)
 
@@ -242,7 +259,7 @@ def recording(
     with ExitStack() as stack:
         body = model.base_model
         begin = body.register_forward_pre_hook(
-            lambda _module, args, kwargs: record.begin(args, kwargs), with_kwargs=True
+            lambda module, args, kwargs: record.begin(module, args, kwargs), with_kwargs=True
         )
         stack.callback(begin.remove)
         end = body.register_forward_hook(lambda _module, _args, output: record.end(output), always_call=True)
@@ -305,7 +322,56 @@ def _caches(cache: Any, queries: int, layers: frozenset[int]) -> dict[int, tuple
             allowed="transformers' own caches",
             todo="convert it, for example with DynamicCache",
         )
-    return {layer: (int(cache.get_seq_length(layer)), int(cache.get_mask_sizes(queries, layer)[1])) for layer in layers}
+    try:
+        return {
+            layer: (int(cache.get_seq_length(layer)), int(cache.get_mask_sizes(queries, layer)[1])) for layer in layers
+        }
+    except ValueError as error:  # layers that use another layer's keys and values
+        raise AttnscopeError(
+            "layers without a cache of their own can't be recorded with a cache",
+            where=Parameter("layers"),
+            allowed="layers that keep their own keys and values",
+            todo="leave out the last layers, or run the model with use_cache=False",
+        ) from error
+
+
+def _by_name(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a forward by name, however they were passed."""
+    try:
+        given = dict(inspect.signature(module.forward).bind_partial(*args, **kwargs).arguments)
+    except TypeError:  # the forward itself will say what is wrong
+        return dict(kwargs)
+    named = {**given, **kwargs}
+    if "input_ids" not in named and args and isinstance(args[0], Tensor):  # a wrapper that passes on what it gets
+        named["input_ids"] = args[0]
+    return named
+
+
+def _refuse_weights(module: nn.Module, named: dict[str, Any]) -> None:
+    """While attention is recorded the model does not make the matrices that this asks for."""
+    asked = named.get("output_attentions")
+    if getattr(getattr(module, "config", None), "output_attentions", False) if asked is None else asked:
+        raise AttnscopeError(
+            "the model is asked for its attention weights while attention is recorded",
+            where="output_attentions=True",
+            allowed="forwards without output_attentions",
+            todo="leave it out: the recording has the attention",
+        )
+
+
+def _real(mask: Any, batch: int, queries: int, cached: int) -> tuple[Tensor | None, Tensor]:
+    """(B, keys) False at pads, where a mask says so; and (B, queries) for the tokens of this forward."""
+    mask = mask.get("full_attention", next(iter(mask.values()), None)) if isinstance(mask, dict) else mask
+    if isinstance(mask, Tensor) and mask.dim() == 2 and mask.shape[1] >= queries:
+        return mask.bool(), mask[:, -queries:].bool().cpu()
+    everything = torch.ones(batch, queries, dtype=torch.bool)
+    if not isinstance(mask, Tensor) or mask.dim() != 4 or mask.shape[2] != queries:
+        return None, everything
+    seen = mask[:, 0] if mask.dtype == torch.bool else mask[:, 0] > HIDING  # (B or 1, queries, keys)
+    opened_up = seen.all(-1) & ~seen[:, -1:].all(-1)  # rows of pads that see nothing may be let see everything
+    start = min(cached, seen.shape[-1] - queries)  # a cache of a window has let go of the first keys
+    visible = (seen & ~opened_up[..., None]).any(1)[:, start : start + queries]
+    return None, visible.expand(batch, -1).cpu()
 
 
 def _refuse_if_incomplete(recorder: Recorder, layers: frozenset[int]) -> None:
@@ -319,10 +385,12 @@ def _refuse_if_incomplete(recorder: Recorder, layers: frozenset[int]) -> None:
         )
 
 
-def _refuse_if_not_finite(values: Labelled, layers: Sequence[int]) -> None:
+def _refuse_if_not_finite(measure: Measure, values: Labelled, layers: Sequence[int]) -> None:
     if np.isfinite(values.values).all():
         return
     _, layer, head = np.argwhere(~np.isfinite(values.values))[0][:3]
+    if measure.name != RECEIVED:  # which was looked at first
+        raise not_finite(measure, f"layer {layers[layer]}, head {head}")
     raise AttnscopeError(
         "the model computes numbers that are not finite",
         where=f"layer {layers[layer]}, head {head}",

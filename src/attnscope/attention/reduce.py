@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from attnscope.attention.ask import Ask, PairSet
-from attnscope.errors import AttnscopeError
+from attnscope.attention.blame import blamed, checked
 from attnscope.measures import KEY, Measure
 from attnscope.measures.measure import Block
 
@@ -41,20 +39,18 @@ def reduce_block(
 
 
 def head_values(rule: Block | None, measure: Measure, weights: Tensor, q: Tensor, k: Tensor) -> Tensor:
-    """A measure's rule applied to a block, with a check of what it returns."""
+    """A measure's rule, its block or its uniform, applied to a block, with a check of what it returns."""
     if rule is None:
         raise ValueError(f"{measure.name} has no block")
-    values: Any = rule(weights, q, k)
-    expected = weights.shape if measure.axes == KEY else weights.shape[:2]
-    if not isinstance(values, Tensor) or values.shape != expected:
-        shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
-        raise AttnscopeError(
-            f"measure '{measure.name}' returns {shape} for weights of shape {tuple(weights.shape)}",
-            where="its block function",
-            allowed=f"a tensor of shape {tuple(expected)}",
-            todo="fix the measure",
-        )
-    return values.to(weights.dtype)
+    part = "uniform" if rule is measure.uniform else "block"
+    with blamed(measure, part):
+        values = rule(weights, q, k)
+    return checked(measure, part, values, _rows_of(measure, weights)).to(weights.dtype)
+
+
+def _rows_of(measure: Measure, weights: Tensor) -> torch.Size:
+    """The shape of a measure's values for weights (heads, rows, keys)."""
+    return weights.shape if measure.axes == KEY else weights.shape[:2]
 
 
 def pair_sums(weights: Tensor, pairs: PairSet, start: int, first: int) -> Tensor:
@@ -100,5 +96,15 @@ def _pairs_of_matrix(matrix: Tensor, pairs: PairSet) -> Tensor:
 def _referred(measure: Measure, matrix: Tensor) -> Tensor:
     if measure.reference is None:
         raise ValueError(f"{measure.name} has no reference")
-    values: Tensor = measure.reference(matrix)
-    return values.to(matrix.dtype)
+    with blamed(measure, "reference"):
+        values = measure.reference(matrix)
+    return checked(measure, "reference", values, _rows_of(measure, matrix)).to(matrix.dtype)
+
+
+def unsettled_rows(measure: Measure, matrix: Tensor, rounding: float) -> Tensor:
+    """(heads, queries): rows of a matrix whose value rounding could change by more than rounding."""
+    if measure.unsettled is None:
+        raise ValueError(f"{measure.name} has no unsettled")
+    with blamed(measure, "unsettled"):
+        flags = measure.unsettled(matrix, rounding)
+    return checked(measure, "unsettled", flags, matrix.shape[:2])

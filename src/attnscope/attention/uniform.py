@@ -11,7 +11,7 @@ from torch import Tensor
 from attnscope.attention.ask import Ask, PairSet
 from attnscope.attention.reduce import head_values, pair_sums
 from attnscope.attention.view import Plan, View
-from attnscope.measures import KEY, Measure
+from attnscope.measures import KEY, MEASURES, Measure
 from attnscope.measures.received import RECEIVED
 from attnscope.records import DEFINED, SEEN, UNIFORM
 
@@ -110,8 +110,21 @@ def _uniform_measure(measure: Measure, plan: Plan, view: View, share: Tensor, ke
     for start, stop, first, last, weights in _uniform_weights(plan, share):
         values = head_values(rule, measure, weights, view.positions[start:stop], positions[first:last])
         part = share[:, start:stop]
+        values = _of_read_rows(measure, values, part)
         if per_key:
             total[..., first:last] += part @ values
         else:
             total += values @ part.t()
     return total
+
+
+def _of_read_rows(measure: Measure, values: Tensor, share: Tensor) -> Tensor:
+    """Values (heads or 1, rows[, keys]) with 0 in rows that no group reads, which may see nothing; share (m, rows)."""
+    read = (share != 0).any(0)
+    values = values.masked_fill(~(read[:, None] if values.dim() == 3 else read), 0)
+    if not bool(values.isfinite().all()):
+        part = "block" if measure.uniform is None else "uniform"
+        raise MEASURES.mistake(
+            measure.name, part, "gives numbers that are not finite for uniform attention", "finite values"
+        )
+    return values

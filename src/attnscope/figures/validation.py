@@ -66,7 +66,9 @@ def _problems(study: Study, figure: FigureSpec, prompts: int | None) -> Iterator
     if isinstance(options, Problem):
         yield options
     else:
-        yield from options.problems(study, prompts)
+        with KINDS.blamed(options.kind, "options"):
+            problems = list(options.problems(study, prompts))
+        yield from problems
 
 
 def _read(figure: FigureSpec) -> Options | Problem:

@@ -18,7 +18,7 @@ from attnscope.analysis.run import Run
 from attnscope.errors import AttnscopeError
 from attnscope.figures import KINDS
 from attnscope.figures.compose import Description
-from attnscope.figures.kind import Look
+from attnscope.figures.kind import Kind, Look
 from attnscope.figures.options import Options
 from attnscope.figures.prose import Document, alt_text, markdown
 from attnscope.figures.save import SCALE
@@ -72,11 +72,26 @@ def make_figure(run: Run, options: Options, room: int | None = None) -> Figure:
     """room: width in pixels of a screen that shows title and caption itself."""
     where = f"figure {options.name}"
     kind = KINDS.find(options.kind, where)
-    table = kind.checked(kind.table(run, options), where)
-    look = kind.look(run, options, table)
-    look = replace(look, room=room, caption=look.caption + layout_words(run, options))
-    chart, reading = kind.chart(table, look), kind.prose(table, look)
-    return Figure(options.name, options.kind, table, look, chart, reading, kind.legend(table, look))
+    with KINDS.blamed(kind.name, "table"):
+        table = kind.checked(kind.table(run, options), where)
+    with KINDS.blamed(kind.name, "look"):
+        look = kind.look(run, options, table)
+        look = replace(look, room=room, caption=look.caption + layout_words(run, options))
+    with KINDS.blamed(kind.name, "legend"):
+        legend = kind.legend(table, look)
+    return replace(_drawn(kind, options.name, table, look), legend=legend)
+
+
+def _drawn(kind: Kind[Any], name: str, table: pl.DataFrame, look: Look) -> Figure:
+    with KINDS.blamed(kind.name, "chart"):
+        chart: object = kind.chart(table, look)
+    if not isinstance(chart, dict):
+        raise KINDS.mistake(kind.name, "chart", f"returns a {type(chart).__name__}", "a chart in Vega-Lite, as a dict")
+    with KINDS.blamed(kind.name, "prose"):
+        reading: object = kind.prose(table, look)
+    if not isinstance(reading, Document):
+        raise KINDS.mistake(kind.name, "prose", f"returns a {type(reading).__name__}", "an object of type Document")
+    return Figure(name, kind.name, table, look, chart, reading)
 
 
 def figure_of(run: Run, figure: FigureSpec, room: int | None = None) -> Figure:
@@ -110,7 +125,7 @@ def draw_tables(kind_name: str, tables: Mapping[str, pl.DataFrame], look: Look) 
             for label, part in zip(tables, parts, strict=True)
         ]
     whole = pl.concat(parts)
-    return Figure(" and ".join(tables), kind_name, whole, look, kind.chart(whole, look), kind.prose(whole, look))
+    return _drawn(kind, " and ".join(tables), whole, look)
 
 
 def write_figure(figure: Figure, folder: Path) -> list[Path]:
@@ -133,7 +148,8 @@ def write_file(figure: Figure, path: Path) -> Path:
 
 def content(figure: Figure, ending: str) -> bytes:
     """What a file of one of the FILES endings holds."""
-    return _CONTENT[ending](figure)
+    with KINDS.blamed(figure.kind, "chart or prose"):
+        return _CONTENT[ending](figure)
 
 
 def _svg(figure: Figure) -> bytes:

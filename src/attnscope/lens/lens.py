@@ -22,14 +22,24 @@ from attnscope.attention.meter import Meter, Numbers, Request
 from attnscope.attention.precision import wider
 from attnscope.attention.proof import Proof
 from attnscope.attention.seam import Edits, NoEdits, PlacedEdits
-from attnscope.edits.attention import AttentionEdit
+from attnscope.edits.attention import ATTENTION_EDITS, AttentionEdit
 from attnscope.errors import AttnscopeError, Parameter
-from attnscope.lens.arguments import chosen_measures, no_such_head, no_such_layer, numbers_of, refuse_if_empty
+from attnscope.lens.arguments import (
+    chosen_measures,
+    chosen_queries,
+    edits_of,
+    no_such_head,
+    no_such_layer,
+    numbers_of,
+    refuse_if_empty,
+    refuse_rows,
+    texts_of,
+)
 from attnscope.measures.received import RECEIVED
 from attnscope.models.in_memory import in_memory
 from attnscope.models.load import Loaded
 from attnscope.models.load import load as load_model
-from attnscope.models.memory import free_memory
+from attnscope.models.memory import eager_tokens, free_memory
 from attnscope.records import Record
 from attnscope.text.groups import GROUPS, WITHOUT_TOKENS, rows_of
 from attnscope.text.rules import Tokenized
@@ -78,7 +88,8 @@ def load(
 class Lens:
     """Measures where one model looks.
 
-    model: any transformers model in memory, also compiled or wrapped by PEFT; it is left as it was found.
+    model: any transformers model in memory, also compiled or wrapped by PEFT; it is left as it was found. While a new
+    path is compared with eager attention, its weights are in a wider format: other threads should not run it then.
     tokenizer: the model's own. name: what errors and evidence call the model.
     """
 
@@ -150,16 +161,7 @@ class Lens:
         allow_unproven: bool = False,
     ) -> list[Record]:
         """`measure` for several prompts in one forward; each gets the numbers it would get alone."""
-        refuse_if_empty(texts, "prompts", "texts")
-        for text in texts:
-            if not isinstance(text, str):
-                raise AttnscopeError(
-                    f"a prompt is a {type(text).__name__}",
-                    where=Parameter("text"),
-                    allowed="text; several texts go to measure_batch, token ids to measure_tokens",
-                    todo="give a str",
-                )
-        rendered = [self.render(text) if chat else text for text in texts]
+        rendered = [self.render(text) if chat else text for text in texts_of(texts)]
         tokens = [self.tokenize(text, chat=chat) for text in rendered]
         return self.measure_prepared(
             list(zip(rendered, tokens, strict=True)),
@@ -188,9 +190,10 @@ class Lens:
         allow_unproven: bool = False,
     ) -> Record:
         """`measure` for a prompt given as token ids; its text is the tokens' own, one after the other."""
-        refuse_if_empty(ids, "token ids", "ids")
+        numbers = numbers_of(ids, "ids")
+        self._refuse_if_unknown(numbers)
         return self.measure_prepared(
-            [self.tokenization.spelled(ids)],
+            [self.tokenization.spelled(numbers)],
             queries,
             layers,
             heads,
@@ -220,23 +223,17 @@ class Lens:
         chat: they went through the chat template.
         """
         request = Request(
-            queries=[queries] if isinstance(queries, str) else list(queries),
+            queries=chosen_queries(queries),
             layers=self._layers(layers),
             measures=chosen_measures(measures),
-            edits=self._placed(prompts, edits),
+            edits=self._placed(prompts, edits_of(edits)),
             allow_unproven=allow_unproven,
         )
-        if rows is not None and len(rows) != len(prompts):
-            raise AttnscopeError(
-                f"rows are given for {len(rows)} of {len(prompts)} prompts",
-                where=Parameter("rows"),
-                allowed="one mapping per prompt",
-                todo="give each prompt its rows",
-            )
-        for _, tokens in prompts:
-            self._refuse_if_too_long(len(tokens), beyond_context)
-            self._refuse_if_unknown(tokens)
+        refuse_rows(rows, len(prompts))
         ids = [[token.id for token in tokens] for _, tokens in prompts]
+        for prompt in ids:
+            self._refuse_if_too_long(len(prompt), beyond_context)
+            self._refuse_if_unknown(prompt)
         wanted = None if heads is None else self._known_heads(numbers_of(heads, "heads"), self.loaded.heads)
         numbers = self._meter.read(ids, request, _with_named_rows(prompts, request.queries, rows))
         records = []
@@ -260,15 +257,15 @@ class Lens:
         whole, more = self.tokenization.spelled(ids, rendered, before)
         tokens = [*prompt, *more]
         self._refuse_if_too_long(len(tokens), beyond_context=False)
-        self._refuse_if_unknown(tokens)
-        placed = self._placed([(whole, tokens)], edits)
+        self._refuse_if_unknown([*before, *ids])
+        placed = self._placed([(whole, tokens)], edits_of(edits))
         return self._meter.log_probs([token.id for token in tokens], len(before), placed)
 
     def _placed(self, prompts: Sequence[tuple[str, Sequence[Token]]], edits: Sequence[AttentionEdit]) -> Edits:
         """The edits with positions in each prompt."""
         if not edits:
             return NoEdits()
-        placed = [[edit.placed(Tokenized(text, tokens)) for edit in edits] for text, tokens in prompts]
+        placed = [[_placed(edit, Tokenized(text, tokens)) for edit in edits] for text, tokens in prompts]
         return PlacedEdits(placed, [len(tokens) for _, tokens in prompts])
 
     def _record(self, text: str, tokens: Sequence[Token], request: Request, numbers: Numbers, *, chat: bool) -> Record:
@@ -362,9 +359,9 @@ class Lens:
     def evidence(self, queries: Sequence[str] = ("all",), measures: Sequence[str] = ()) -> dict[str, Any]:
         """What shows that every layer is read exactly for these query groups and measures, as plain data."""
         loaded = self.loaded
-        request = Request(list(queries), self._meter.readable, chosen_measures(measures))
+        request = Request(chosen_queries(queries), self._meter.readable, chosen_measures(measures))
         return {
-            **self._meter.proof(request, few=list(queries) == ["last"]).as_data(),
+            **self._meter.proof(request, few=request.queries == ["last"]).as_data(),
             "input": vars(self.input_check),
             "weights_made_from": loaded.made_from,
             "licence": loaded.licence,
@@ -396,9 +393,7 @@ class Lens:
         return list(dict.fromkeys(heads))
 
     def _refuse_if_check_too_long(self, tokens: int) -> None:
-        """Eager attention holds a layer's matrix, and works on copies of it."""
-        heads = max(self.heads_by_layer.values())
-        fits = int((0.5 * self.free_memory() / (8 * 5 * heads)) ** 0.5)
+        fits = eager_tokens(self.free_memory(), max(self.heads_by_layer.values()))
         most = min(fits, self.loaded.context or fits)
         if tokens > most:
             raise AttnscopeError(
@@ -420,17 +415,25 @@ class Lens:
                 todo=("shorten it, or pass ", Parameter("beyond_context", True), " to measure it all the same"),
             )
 
-    def _refuse_if_unknown(self, tokens: Sequence[Token]) -> None:
+    def _refuse_if_unknown(self, ids: Sequence[int]) -> None:
         """A token beyond the embedding's rows would end the forward with an index error."""
         most = self._meter.vocabulary
-        for token in tokens:
-            if not 0 <= token.id < most:
+        for position, token in enumerate(ids):
+            if not 0 <= token < most:
                 raise AttnscopeError(
-                    f"token {token.id} at position {token.position} is unknown to {self.name}",
+                    f"token {token} at position {position} is unknown to {self.name}",
                     where="prompt",
                     allowed=f"ids 0 to {most - 1}",
                     todo="check that the tokenizer belongs to the model",
                 )
+
+
+def _placed(edit: AttentionEdit, prompt: Tokenized) -> AttentionEdit:
+    with ATTENTION_EDITS.blamed(edit.key, "placed"):
+        placed: object = edit.placed(prompt)
+    if not isinstance(placed, AttentionEdit):
+        raise ATTENTION_EDITS.mistake(edit.key, "placed", f"returns a {type(placed).__name__}", "an attention edit")
+    return placed
 
 
 def _with_named_rows(

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from attnscope.attention.recording import Recording, recording
-from attnscope.lens.arguments import chosen_measures, no_such_head, no_such_layer, numbers_of
+from attnscope.lens.arguments import chosen_measures, chosen_queries, no_such_head, no_such_layer, numbers_of
 from attnscope.models.architecture import describe
 from attnscope.models.in_memory import unwrapped
 
@@ -43,8 +43,6 @@ def record(
     for head in wanted or ():
         if not 0 <= head < facts.heads:
             raise no_such_head(label, head, facts.heads)
-    groups = [queries] if isinstance(queries, str) else list(queries)
-    with recording(
-        inner, label, queries=groups, layers=chosen, heads=wanted, measures=chosen_measures(measures)
-    ) as recorded:
+    groups, others = chosen_queries(queries), chosen_measures(measures)
+    with recording(inner, label, queries=groups, layers=chosen, heads=wanted, measures=others) as recorded:
         yield recorded

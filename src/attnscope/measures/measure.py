@@ -17,6 +17,15 @@ from numpy.typing import NDArray
 HEAD: tuple[str, ...] = ()
 KEY: tuple[str, ...] = ("key",)
 NAME = re.compile(r"[a-z][a-z0-9_]*")
+TAKEN = frozenset(
+    (
+        *("layer", "head", "queries", "key", "prompt", "model", "condition", "step"),  # axes
+        *("measure", "token_class", "mass", "value", "expected", "defined", "uniform", "seen", "view"),  # columns
+        *("layers", "heads", "tokens", "evidence"),  # of a record as JSON
+        *("sink", "kept", "moved", "taken", "other"),  # what a heat map shows besides measures
+    )
+)
+"""Words with another meaning beside a measure's name: in a record, in a run's tables, in figures."""
 
 Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
 """The positions of queries and keys, one pair per element."""
@@ -65,6 +74,8 @@ class Measure:
     def _problem(self) -> str | None:
         if not NAME.fullmatch(self.name):
             return "a name is lower-case letters, digits and _, beginning with a letter"
+        if self.name in TAKEN:
+            return f"the name has another meaning; choose any but {', '.join(sorted(TAKEN))}"
         if not self.meaning.strip():
             return "it has no meaning"
         if self.axes not in (HEAD, KEY):

@@ -23,6 +23,11 @@ def free_memory(device: torch.device) -> int:
     return min(available, _control_group_room() or available)
 
 
+def eager_tokens(free: int, heads: int) -> int:
+    """Over how many tokens eager attention fits: it holds a layer's matrix, and works on copies of it."""
+    return int((0.5 * free / (8 * 5 * heads)) ** 0.5)
+
+
 def refuse_if_too_large(name: str, needed: int, device: torch.device, dtype: str) -> None:
     """Refuse a model that can't fit, before loading it."""
     free = free_memory(device)

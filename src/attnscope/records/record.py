@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from attnscope.errors import AttnscopeError, near
+from attnscope.errors import AttnscopeError, Parameter, near
 from attnscope.records.html import as_html
 from attnscope.text.classes import OTHER, membership
 from attnscope.text.tokens import Token
@@ -66,7 +66,7 @@ class Labelled:
         """The length of each axis."""
         return self.values.shape
 
-    def at(self, **labels: Label | Sequence[Label]) -> Labelled:
+    def at(self, **labels: Label | Sequence[Label] | NDArray[Any]) -> Labelled:
         """The part with these labels, by axis: `at(layer=16, head=[0, 3])`.
 
         One label drops its axis; a list of labels keeps it, in the order given.
@@ -77,7 +77,7 @@ class Labelled:
                 raise AttnscopeError(
                     f"there is no axis '{axis}'", where=f"at({axis}=...)", allowed=near(axis, axes), todo="name an axis"
                 )
-            if isinstance(wanted, list | tuple | range):
+            if isinstance(wanted, list | tuple | range | np.ndarray):
                 places = [self._place(axis, kept[axis], each) for each in wanted]
                 values = np.take(values, places, axis=axes.index(axis))
                 kept[axis] = list(wanted)
@@ -153,6 +153,7 @@ class Record:
 
     def uniform(self, measure: str = RECEIVED) -> Labelled:
         """The measure's value if every query attended equally to all keys it sees."""
+        self[measure]  # refuses an unknown one
         return self._by_layer(f"{measure}{UNIFORM}")
 
     @property
@@ -162,6 +163,7 @@ class Record:
 
     def defined(self, measure: str) -> Labelled:
         """The share of the group's queries for which the measure has a value."""
+        self[measure]  # refuses an unknown one
         if f"{measure}{DEFINED}" in self.arrays:
             return self._by_layer(f"{measure}{DEFINED}")
         return self._labelled(np.ones((len(self.layers), len(self.heads), len(self.queries)), dtype=np.float32))
@@ -186,6 +188,7 @@ class Record:
         another measure with one number per key, instead of attention received.
         """
         shares = membership(classes, self.text, self.tokens)
+        self._refuse_without_keys(measure)
         mass = self[measure].values.astype(np.float64) @ shares.T  # (layers, heads, groups, classes)
         expected = self.uniform(measure).values.astype(np.float64) @ shares.T
         layer, head, group, number = np.indices(mass.shape).reshape(4, -1)
@@ -200,9 +203,32 @@ class Record:
             }
         )
 
+    def _refuse_without_keys(self, measure: str) -> None:
+        if "key" not in self[measure].axes:
+            raise AttnscopeError(
+                f"measure '{measure}' has one number per head, none per key",
+                where=Parameter("measure", measure),
+                allowed=", ".join(name for name in self.measures if "key" in self[name].axes),
+                todo="use one of these",
+            )
+
     def top(self, rule: str, count: int = 5, queries: str | None = None) -> pl.DataFrame:
         """The heads that attend most to what a class rule claims, such as 're:[0-9]+': layer, head, mass, expected."""
         wanted = self.queries[0] if queries is None else queries
+        if wanted not in self.queries:
+            raise AttnscopeError(
+                f"query group '{wanted}' was not measured",
+                where=Parameter("queries"),
+                allowed=", ".join(self.queries),
+                todo="use one of these",
+            )
+        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
+            raise AttnscopeError(
+                "there is no such number of heads",
+                where=Parameter("count", count),
+                allowed="1 or more",
+                todo="give one",
+            )
         table = self.mass({"class": rule}).filter(pl.col("token_class") == "class", pl.col("queries") == wanted)
         return (
             table.sort("mass", descending=True, maintain_order=True)

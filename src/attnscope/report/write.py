@@ -11,7 +11,7 @@ from attnscope.analysis.head_kinds import scores
 from attnscope.analysis.ranking import ranked_by_distance
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import empty_classes
-from attnscope.errors import AttnscopeError
+from attnscope.errors import AttnscopeError, PluginError
 from attnscope.figures.prose import as_json, markdown
 from attnscope.figures.validation import options_of
 from attnscope.figures.write import FILES, Figure, make_figure, write_figure
@@ -52,6 +52,8 @@ def _report(run: Run) -> Reported:
                 undrawn[figure.name] = "what it shows was not measured"
             else:
                 figures.append(make_figure(run, shown))
+        except PluginError:
+            raise
         except AttnscopeError as error:
             undrawn[figure.name] = str(error)
     for drawn in figures:

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from attnscope.edits.prompt import EditContext, Lines
-from attnscope.errors import AttnscopeError
+from attnscope.edits.prompt import PROMPT_EDITS, EditContext, Lines
+from attnscope.errors import AttnscopeError, PluginError
 from attnscope.models.tokenization import Tokenization
 from attnscope.runs.manifest import Dropped
 from attnscope.study.prompts import Prompt, PromptList
@@ -65,6 +65,8 @@ class CellMaker:
             for prompt in self.prompts.prompts:
                 try:
                     cells.append(self.cell(condition, prompt))
+                except PluginError:
+                    raise
                 except AttnscopeError as error:
                     where = {"model": self.spec.label, "condition": condition.name, "prompt": prompt.number}
                     dropped.append(Dropped(**where, reason=str(error)))
@@ -136,7 +138,8 @@ class CellMaker:
     def _edited(self, condition: ConditionSpec, prompt: Prompt, lines: Lines) -> Lines:
         """The prompt after the condition's edits, applied in order."""
         for number, edit in enumerate(condition.edits):
-            lines = edit.apply(lines, self._context(condition, prompt, number))
+            with PROMPT_EDITS.blamed(edit.key, "apply"):
+                lines = _checked(edit.apply(lines, self._context(condition, prompt, number)))
         return lines
 
     def _context(self, condition: ConditionSpec, prompt: Prompt, number: int) -> EditContext:
@@ -173,6 +176,14 @@ class CellMaker:
         seed = f"{self.study.seed}/{condition.name}/{prompt.number}/{attempt}"
         seed = f"{seed}/{edit}" if edit else seed
         return Random(hashlib.sha256(seed.encode()).digest())  # noqa: S311
+
+
+def _checked(lines: Lines) -> Lines:
+    """What an edit returns, if it is a prompt."""
+    for role, pieces in lines:
+        if not (role is None or isinstance(role, str)) or not all(isinstance(piece, Piece) for piece in pieces):
+            raise TypeError("it returns something else than roles, each with its pieces")
+    return lines
 
 
 class _Words(Sequence[str]):

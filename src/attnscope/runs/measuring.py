@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from attnscope.errors import AttnscopeError, NoRoomError
+from attnscope.errors import AttnscopeError, NoRoomError, PluginError
 from attnscope.lens import Lens
 from attnscope.records import Record
 from attnscope.runs.cells import Cell, CellMaker
@@ -36,6 +36,8 @@ class CellMeasurer:
                 return {batch[0][1]: NoRoom(str(error))}
             half = len(batch) // 2
             pieces: Sequence[Batch] = [batch[:half], batch[half:]]
+        except PluginError:
+            raise
         except AttnscopeError as error:
             if len(batch) == 1:
                 return {batch[0][1]: RefusedCell(str(error))}

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ConfigDict, Field, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError
 
-from attnscope.errors import AttnscopeError
+from attnscope.errors import AttnscopeError, PluginError
 from attnscope.spec import Spec, refuse_unknown_keys
 from attnscope.study.field_types import Colour, Line
 from attnscope.text.classes import Rule, argument_problem, parse_rule, written_rule
@@ -70,6 +70,8 @@ class ClassSpec(Spec):
 def _from_text(text: str) -> dict[str, Any]:
     try:
         rule = parse_rule(text)
+    except PluginError:
+        raise
     except AttnscopeError as error:
         context = {"why": error.what, "near": f"{error.allowed}; {error.todo}"}
         raise PydanticCustomError("one_of", "{why}", context) from None

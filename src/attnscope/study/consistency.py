@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from attnscope.edits.prompt import PROMPT_EDITS
 from attnscope.edits.prompt.insert import Insert
 from attnscope.errors import near
 from attnscope.measures import MEASURES
@@ -15,6 +16,7 @@ from attnscope.study.schema import FigureSpec, PromptsSpec, Study
 from attnscope.text.classes import OTHER
 from attnscope.text.groups import GROUPS, known_groups
 from attnscope.text.layout import Layout, Layouts
+from attnscope.text.rules import RULES
 from attnscope.text.segments import ANSWER, INSERTED, TEMPLATE
 
 RESERVED = (TEMPLATE, INSERTED, ANSWER)
@@ -130,7 +132,9 @@ def _of_edits(study: Study, layout: Layout) -> Iterator[Problem]:
     """Problems that edits have with a layout, such as a missing segment."""
     for number, spec in enumerate(study.conditions):
         for place, edit in enumerate(spec.edits):
-            for problem in edit.problems(layout):
+            with PROMPT_EDITS.blamed(edit.key, "problems"):
+                problems = list(edit.problems(layout))
+            for problem in problems:
                 yield Problem(("conditions", number, "edits", place, problem.key), problem.what, problem.allowed)
 
 
@@ -140,7 +144,8 @@ def _of_segments(study: Study, layout: Layout) -> Iterator[Problem]:
     every = [*layout.fields, TEMPLATE, INSERTED, *answer]
     for name, spec in study.classes.items():
         rule = spec.parsed
-        named = [(rule.kind.study_key, segment) for segment in rule.kind.segments(rule.argument)]
+        with RULES.blamed(rule.kind.name, "segments"):
+            named = [(rule.kind.study_key, segment) for segment in rule.kind.segments(rule.argument)]
         for key, segment in [*named, *([("within", rule.within)] if rule.within is not None else [])]:
             if segment not in every:
                 what = f"the {layout.key} layout has no segment '{segment}'"

@@ -47,7 +47,9 @@ def read_prompts(study: Study, folder: Path) -> PromptList:
     layouts = layouts_of(spec)
     if spec.set is not None:
         chosen = PROMPT_SETS.find(spec.set, f"prompts.set: {spec.set}")
-        rows = chosen.make(spec.count or GENERATED, study.seed if spec.seed is None else spec.seed, spec.options)
+        with PROMPT_SETS.blamed(spec.set, "make"):
+            made = chosen.make(spec.count or GENERATED, study.seed if spec.seed is None else spec.seed, spec.options)
+            rows = [dict(row) for row in made]
         layouts = layouts or chosen.layouts
         origin = f"set {spec.set}"
     elif spec.file is not None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attnscope.errors import AttnscopeError, near
+from attnscope.errors import AttnscopeError, Parameter, near
 from attnscope.text.rules import RULES, Claims, ClassRule, Tokenized
 from attnscope.text.segments import Span, characters_of
 from attnscope.text.tokens import Token
@@ -41,22 +41,28 @@ class Rule:
     within: str | None = None
 
     def claims(self, prompt: Tokenized) -> Claims:
-        claims = self.kind.claims(self.argument, prompt)
+        with RULES.blamed(self.kind.name, "claims"):
+            claims: object = self.kind.claims(self.argument, prompt)
+        if not isinstance(claims, Claims):
+            raise RULES.mistake(
+                self.kind.name, "claims", f"returns a {type(claims).__name__}", "an object of type Claims"
+            )
         for word, flags, length in (
             ("characters", claims.characters, len(prompt.text)),
             ("tokens", claims.tokens, len(prompt.tokens)),
         ):
-            if flags is not None and (flags.shape != (length,) or flags.dtype != np.bool_):
-                raise AttnscopeError(
-                    f"the class rule '{self.kind.prefix}' claims {word} with {flags.dtype} of shape {flags.shape}",
-                    where=f"'{written_rule(self.kind, self.argument, self.within)}'",
-                    allowed=f"one bool for each of the {length} {word}",
-                    todo="fix the rule, or use another",
-                )
+            if flags is not None and not _is_bools(flags, length):
+                what = f"of shape {flags.shape}" if isinstance(flags, np.ndarray) else f"in a {type(flags).__name__}"
+                allowed = f"an array of {length} bools, one for each of the {word}"
+                raise RULES.mistake(self.kind.name, "claims", f"claims {word} {what}", allowed)
         if self.within is None or claims.characters is None:
             return claims
         inside = characters_of(self.within, len(prompt.text), prompt.spans)
         return Claims(claims.characters & inside, claims.tokens)
+
+
+def _is_bools(flags: object, length: int) -> bool:
+    return isinstance(flags, np.ndarray) and flags.shape == (length,) and flags.dtype == np.bool_
 
 
 def parse_rule(rule: str) -> Rule:
@@ -89,7 +95,8 @@ def argument_problem(kind: ClassRule, argument: str, within: str | None) -> str 
         return f"only {' and '.join(limited)} can be limited to a segment, not {kind.prefix}"
     if not argument and not kind.argument_optional:
         return f"nothing follows {kind.prefix if within is None else f'{WITHIN}{within}:'}"
-    return kind.problem(argument) if argument else None
+    with RULES.blamed(kind.name, "problem"):
+        return kind.problem(argument) if argument else None
 
 
 def written_rule(kind: ClassRule, argument: str, within: str | None = None) -> str:
@@ -131,6 +138,14 @@ def membership(
     classes: Mapping[str, str], text: str, tokens: Sequence[Token], spans: Sequence[Span] = ()
 ) -> NDArray[np.float64]:
     """(classes + 1, tokens): each token's share in each class, `other` last; every column sums to one."""
+    given: object = classes
+    if not isinstance(given, Mapping) or not all(isinstance(rule, str) for rule in given.values()):
+        raise AttnscopeError(
+            "classes are not rules by name",
+            where=Parameter("classes", given),
+            allowed="a mapping such as {'hash': '#'}",
+            todo="give each class a name and a rule",
+        )
     if OTHER in classes:
         raise _taken(OTHER, f"{OTHER}={classes[OTHER]}")
     character_owner = np.full(len(text), len(classes))

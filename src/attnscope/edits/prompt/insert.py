@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from attnscope.edits.prompt.edit import EditContext, EditProblem, Lines, PromptEdit, segment_problem
-from attnscope.edits.sources import AnySource, SourceContext
+from attnscope.edits.sources import SOURCES, AnySource, SourceContext
 from attnscope.edits.sources.fitting import exactly
 from attnscope.errors import AttnscopeError
 from attnscope.text.layout import Layout
@@ -71,7 +71,11 @@ class Insert(PromptEdit):
         source_context = SourceContext(context.fields, context.vocabulary)
 
         def draft(units: int, attempt: int) -> str:
-            return self.insert.draft(units, context.rng(attempt), source_context)
+            with SOURCES.blamed(self.insert.key, "draft"):
+                text: object = self.insert.draft(units, context.rng(attempt), source_context)
+            if not isinstance(text, str):
+                raise SOURCES.mistake(self.insert.key, "draft", f"returns a {type(text).__name__}", "text")
+            return text
 
         if self.times is not None:
             return draft(self.times, 0)
@@ -81,7 +85,8 @@ class Insert(PromptEdit):
             return exactly(
                 wanted, draft, lambda text: context.count(self._placed(lines, text), INSERTED) - already, context.where
             )
-        natural = self.insert.natural(source_context)
+        with SOURCES.blamed(self.insert.key, "natural"):
+            natural = self.insert.natural(source_context)
         if not natural:
             raise AttnscopeError(
                 "there is nothing to insert",

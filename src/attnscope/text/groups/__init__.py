@@ -9,6 +9,7 @@ A plugin offers its own under the entry points `attnscope.query_groups`:
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from operator import index
 
 from attnscope.errors import AttnscopeError, near
 from attnscope.registry import Registry
@@ -34,14 +35,11 @@ def rows_of(name: str, tokens: Sequence[Token], segments: Sequence[str]) -> tupl
     group = GROUPS.members.get(name)
     if group is None:
         return tuple(place for place, segment in enumerate(segments) if segment == name)
-    rows = tuple(group.rows(tokens, segments))
-    if len(set(rows)) < len(rows) or not all(isinstance(row, int) and 0 <= row < len(tokens) for row in rows):
-        raise AttnscopeError(
-            f"the query group '{name}' gives positions that are not in the prompt, or repeats one",
-            where=f"{name}: {list(rows)[:8]}",
-            allowed=f"whole numbers from 0 to {len(tokens) - 1}, each once",
-            todo="fix the group, or use another",
-        )
+    with GROUPS.blamed(name, "rows"):
+        rows = [index(row) for row in group.rows(tokens, segments)]
+    if len(set(rows)) < len(rows) or not all(0 <= row < len(tokens) for row in rows):
+        what = f"gives positions that are not in the prompt, or repeats one: {rows[:8]}"
+        raise GROUPS.mistake(name, "rows", what, f"whole numbers from 0 to {len(tokens) - 1}, each once")
     return tuple(sorted(rows))
 
 
