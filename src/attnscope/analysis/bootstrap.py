@@ -17,6 +17,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from attnscope.analysis.spread import CONFIDENCE
 
@@ -73,6 +74,13 @@ class Sample:
             factor = np.where(self.count > 1, self.count / (self.count - 1), np.nan)
             squared: Floats = factor * (self.residuals**2).sum(0) / self.sizes.sum(0) ** 2
         return squared
+
+    @cached_property
+    def half_width(self) -> Floats:
+        """Half the width of Student's interval of the mean; NaN below two clusters."""
+        with np.errstate(invalid="ignore"):
+            half: Floats = stdtrit(self.count - 1, (1 + CONFIDENCE) / 2) * np.sqrt(self.variance)
+        return half
 
     @cached_property
     def skew(self) -> Floats:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from attnscope.analysis.cache import cached_result
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES, discoveries
-from attnscope.analysis.effects import effects, unpaired_effects
+from attnscope.analysis.effects import Clusters, effects, unpaired_effects
 from attnscope.analysis.matching import Matching, matched, weights_of
 from attnscope.analysis.ranking import reliability
 from attnscope.analysis.run import Run
@@ -34,6 +34,8 @@ _SURE = (
     .alias("sure")
 )
 STATISTICS = ("n", "one", "two", "difference", "low", "high", "size", "p", "q")
+MORE = ("clusters", "size_low", "size_high", "skew", "smallest_p")
+"""Columns that come after the others, so that earlier ones keep their places."""
 
 
 @dataclass(frozen=True)
@@ -204,9 +206,10 @@ def _tested(
     sides = [_sides(comparison, matching, one, two) for one, two in family]
     ones, twos = (np.stack([side[which] for side in sides], 1) for which in (0, 1))  # (prompts, classes, pairs)
     names = [one.token_class for one, _ in family]
-    by_head = _of_heads(comparison, matching, family, (ones, twos), seed)
+    clusters = _clusters(comparison, *family[0])
+    by_head = _of_heads(comparison, matching, family, (ones, twos), clusters, seed)
     whole = [_over_heads(ones, twos, each) for each in (ones, twos)]
-    by_class = _statistics(comparison, whole[0], whole[1], seed).with_columns(token_class=pl.Series(names))
+    by_class = _statistics(comparison, whole[0], whole[1], clusters, seed).with_columns(token_class=pl.Series(names))
     untested = _untested(comparison, family[0][0].quantity, ones, twos)
     by_head = _without_tests(by_head, np.repeat(untested, ones.shape[2])).with_columns(_SURE)
     by_class = _without_tests(by_class, untested)
@@ -226,9 +229,9 @@ def _tested(
     about = {"queries": pl.lit(family[0][0].queries), "quantity": pl.lit(family[0][0].quantity)}
     where = ["layer", "head", "layer_two", "head_two"]
     return (
-        by_head.with_columns(**about).select(*KEYS, *where, *STATISTICS, "floor", "sure", "rank"),
+        by_head.with_columns(**about).select(*KEYS, *where, *STATISTICS, "floor", "sure", "rank", *MORE),
         by_class.with_columns(**about).select(
-            *KEYS, *STATISTICS, "floor", "sure", "heads", "up", "down", "reliability"
+            *KEYS, *STATISTICS, "floor", "sure", "heads", "up", "down", "reliability", *MORE
         ),
     )
 
@@ -254,13 +257,14 @@ def _of_heads(
     matching: Matching,
     family: Sequence[tuple[Values, Values]],
     sides: tuple[Floats, Floats],
+    clusters: tuple[Clusters, Clusters],
     seed: int,
 ) -> pl.DataFrame:
     pairs = sides[0].shape[2]
     floor = np.concatenate([_floor(comparison, matching, one, two) for one, two in family])
     flat = [each.reshape(len(each), -1) for each in sides]
     return (
-        _statistics(comparison, flat[0], flat[1], seed)
+        _statistics(comparison, flat[0], flat[1], clusters, seed)
         .with_columns(
             token_class=pl.Series(np.repeat([one.token_class for one, _ in family], pairs)),
             floor=pl.Series(floor).fill_nan(None),
@@ -271,6 +275,15 @@ def _of_heads(
             rank=pl.col("difference").abs().rank("min", descending=True).over("token_class").cast(pl.Int64),
         )
     )
+
+
+def _clusters(comparison: Comparison, one: Values, two: Values) -> tuple[Clusters, Clusters]:
+    """The cluster of each prompt of both sides; if paired, only of the prompts that both have."""
+    prompts = [one.prompts, two.prompts]
+    if comparison.paired:
+        prompts = [np.intersect1d(*prompts)] * 2
+    first, second = (side.run.clusters(each) for side, each in zip((comparison.one, comparison.two), prompts, strict=True))
+    return first, second
 
 
 def _sides(comparison: Comparison, matching: Matching, one: Values, two: Values) -> tuple[Floats, Floats]:
@@ -292,27 +305,33 @@ def _over_heads(ones: Floats, twos: Floats, values: Floats) -> Floats:
     return means
 
 
-def _statistics(comparison: Comparison, one: Floats, two: Floats, seed: int) -> pl.DataFrame:
+def _statistics(
+    comparison: Comparison, one: Floats, two: Floats, clusters: tuple[Clusters, Clusters], seed: int
+) -> pl.DataFrame:
     """The statistics of (prompts, columns) of both sides, one row per column."""
     if comparison.paired:  # both means are over the compared prompts
         missing = np.isnan(one) | np.isnan(two)
         one, two = np.where(missing, np.nan, one), np.where(missing, np.nan, two)
-    clusters = [side.run.clusters(prompts) for side, prompts in zip((comparison.one, comparison.two), prompts_of, strict=True)]
     if comparison.paired:
         result = effects(two - one, clusters=clusters[0], seed=seed)
     else:
-        result = unpaired_effects(one, two, clusters=(clusters[0], clusters[1]), seed=seed)
+        result = unpaired_effects(one, two, clusters=clusters, seed=seed)
     table = pl.DataFrame(
         {
             "n": result.n,
+            "clusters": result.clusters,
             "one": mean_of_seen(one, 0),
             "two": mean_of_seen(two, 0),
             "difference": result.mean,
             "low": result.low,
             "high": result.high,
             "size": result.size,
+            "size_low": result.size_low,
+            "size_high": result.size_high,
+            "skew": result.skew,
             "p": result.p,
             "q": result.q,
+            "smallest_p": result.smallest,
         }
     )
     return table.with_columns(pl.col(pl.Float64).fill_nan(None))

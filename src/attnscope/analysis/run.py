@@ -271,10 +271,11 @@ class Run:
 
     def clusters(self, prompts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
         """A number for each prompt; prompts with the same number are not independent."""
-        return np.array([self._clusters[int(prompt)] for prompt in prompts], dtype=np.int64)
+        return np.array([self.cluster_of[int(prompt)] for prompt in prompts], dtype=np.int64)
 
     @cached_property
-    def _clusters(self) -> dict[int, int]:
+    def cluster_of(self) -> dict[int, int]:
+        """The number of each prompt's cluster."""
         rows = self.table("prompts").select("prompt", "cluster").unique().sort("prompt").collect()
         if rows["prompt"].is_duplicated().any():
             raise AttnscopeError(

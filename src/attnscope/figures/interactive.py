@@ -48,7 +48,7 @@ def _mass(run: Run) -> alt.Chart | None:
         .select("model", "condition", "prompt", "queries", "layer", "head", "token_class", "mass")
         .collect()
     )
-    means = mean_over_prompts(masses, ["model", "condition", "queries", "layer", "head", "token_class"], "mass")
+    means = mean_over_prompts(masses, ["model", "condition", "queries", "layer", "head", "token_class"], "mass", run.cluster_of)
     if len(means) > MOST_BARS:
         return None
     names = run.classes

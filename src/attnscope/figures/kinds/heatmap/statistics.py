@@ -187,7 +187,7 @@ def _among_classes(
             after, before = _measured(alone, side), _measured(alone, base)
             if after.values.any() and before.values.any():  # what one side has none of is not tested
                 tested.append(_change(after, before, matching))
-    whole = effects(np.concatenate(tested, 1), seed=run.study.seed)
+    whole = effects(np.concatenate(tested, 1), clusters=clusters, seed=run.study.seed)
     return Effects(**{name: values[:pairs] for name, values in vars(whole).items()})
 
 
