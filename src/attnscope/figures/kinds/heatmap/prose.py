@@ -63,9 +63,10 @@ def _matching(run: Run, options: HeatmapOptions) -> str:
 def _untested(options: HeatmapOptions, table: pl.DataFrame) -> str:
     if not options.difference or not table["q"].is_null().any():
         return ""
+    some = "" if table["q"].is_null().all() else " in some cells"
     if extent(table["n"])[0] < FEWEST:
-        return "; too few prompts for a test"
-    return "; not tested, because one side has none of it by construction"
+        return f"; too few prompts for a test{some}"
+    return f"; not tested{some}, because one side has none of it by construction"
 
 
 def write(table: pl.DataFrame, look: Look) -> Document:
