@@ -140,6 +140,21 @@ def test_what_cant_be_compared_is_said(run: Run, tiny: Path, tmp_path: Path) -> 
     assert "can't write the comparisons" in refused(run.path, "--out", tmp_path / "file")
 
 
+def test_a_run_of_fewer_prompts_is_said_to_be_one(run: Run, tmp_path: Path) -> None:
+    few = run_study(str(run.path / "study.yaml"), tmp_path / "few", limit=4)
+    assert "with only the first 4 of its 9 prompts" in refused(run.path, few.path)
+
+
+def test_the_terminal_gets_a_summary_without_broken_words(run: Run) -> None:
+    found = CliRunner().invoke(app, ["compare", str(run.path)], env={"COLUMNS": "60"}, catch_exceptions=False)
+    lines = found.output.splitlines()
+    assert len(lines) < 30 * 3
+    cells = {cell.strip() for line in lines if line.startswith("│") for cell in line.split("│")}
+    assert "question" in cells
+    assert not any(cell.count("(") != cell.count(")") for cell in cells)
+    assert lines[-1].endswith("comparisons.md")
+
+
 def test_without_a_base_prompt_only_the_control_is_compared(tiny: Path, tmp_path: Path) -> None:
     told = study([{"label": "one", "source": str(tiny)}], conditions=CONDITIONS[1:])
     run = performed(told, tmp_path)

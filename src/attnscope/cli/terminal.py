@@ -40,7 +40,8 @@ def show_record(record: Record, classes: Mapping[str, str]) -> None:
     for group, name in enumerate(record.queries):
         console.print()
         if table is not None:
-            console.print(_mass_table(table.filter(pl.col("queries") == name), [*classes, "other"], name))
+            shown = table.filter(pl.col("queries") == name)
+            console.print(_mass_table(shown, [*classes, "other"], name, record.unmatched(classes)))
         received = record.received[:, :, group].mean((0, 1))
         console.print(_top_table(record, received, name))
         for measure in record.measures:
@@ -52,7 +53,7 @@ def show_record(record: Record, classes: Mapping[str, str]) -> None:
             console.print(_shaded(record, received))
 
 
-def _mass_table(mass: pl.DataFrame, names: Sequence[str], queries: str) -> Table:
+def _mass_table(mass: pl.DataFrame, names: Sequence[str], queries: str, unmatched: Sequence[str]) -> Table:
     means = mass.group_by("layer", "token_class", maintain_order=True).agg(pl.col("mass", "expected").mean())
     by_place = {(row["layer"], row["token_class"]): row for row in means.iter_rows(named=True)}
     table = Table(
@@ -61,7 +62,7 @@ def _mass_table(mass: pl.DataFrame, names: Sequence[str], queries: str) -> Table
     )
     table.add_column("layer", justify="right")
     for name in names:
-        table.add_column(escape(name), justify="right")
+        table.add_column(escape(name) + ("\n(no token)" if name in unmatched else ""), justify="right")
     for layer in dict.fromkeys(mass["layer"]):
         cells = [by_place[layer, name] for name in names]
         table.add_row(str(layer), *(_times(cell["mass"], cell["expected"]) for cell in cells))
