@@ -14,6 +14,7 @@ from attnscope.analysis.run import Run
 from attnscope.cli.main import app
 from attnscope.errors import AttnscopeError
 from attnscope.figures import sentences
+from attnscope.report.comparisons import CLASSES, HEADS
 from attnscope.report.write import report_run
 from attnscope.studies import run_study
 from tests.analysis.conftest import CONDITIONS, performed, study
@@ -68,6 +69,7 @@ def test_a_run_is_compared_in_terminal_csv_and_markdown(run: Run, tmp_path: Path
     assert "│ inserted" in told  # with its numbers, but what is inserted is there by itself: no test
     heads = pl.read_csv(tmp_path / "made" / "heads.csv")
     classes = pl.read_csv(tmp_path / "made" / "classes.csv")
+    assert (heads.columns, classes.columns) == (list(HEADS), list(CLASSES))  # as docs/run.md describes them
     assert heads["comparison"].n_unique() == classes["comparison"].n_unique() == 3
     row = classes.filter(
         pl.col("comparison") == "filler minus none, one",

@@ -29,10 +29,10 @@ def show_record(record: Record, classes: Mapping[str, str]) -> None:
     """For each query group: mass by class and layer, the keys that receive most, and the text shaded by attention."""
     console = Console()
     evidence = record.evidence
-    difference = evidence["check"]["difference"]
+    difference, way = evidence["check"]["difference"], evidence["check"]["way"]
     console.print(
         f"{escape(evidence['model'])}: {len(record.tokens)} tokens, {len(record.layers)} layers x "
-        f"{len(record.heads)} heads, measured through {evidence['check']['way']}, "
+        f"{len(record.heads)} heads, measured through {'the ' * way.startswith('attention')}{way}, "
         f"within {difference:.0e} of eager attention",
         highlight=False,
     )
@@ -173,5 +173,7 @@ def show_models(rows: Sequence[Mapping[str, Any]], verified: Mapping[str, Sequen
     )
     console.print("Any other model: org/name on the Hub, a folder or a .gguf file; add a PEFT adapter with --adapter.")
     for way, names in verified.items():
-        console.print(f"\nverified through {way}: {', '.join(names)}", highlight=False)
+        console.print(
+            f"\nverified through {'the ' * way.startswith('attention')}{way}: {', '.join(names)}", highlight=False
+        )
     console.print("\nEvery model is compared with eager attention before its first record, and refused if it differs.")

@@ -11,9 +11,6 @@ from attnscope.models.load import Description, look_up
 from attnscope.runs.request import RunRequest
 from attnscope.study.schema import DepthsSpec, Layers, ModelSpec, Study, layer_at
 
-Place = tuple[str | int, ...]
-"""A path in a study file, such as ("measure", "layers")."""
-
 
 def fitting_models(request: RunRequest) -> list[tuple[ModelSpec, Description]]:
     """Look up every model of the study; refuse if one of them, or a layer or head the study names, does not exist."""
@@ -45,23 +42,24 @@ def _check(request: RunRequest, spec: ModelSpec, facts: Architecture) -> None:
     for head in () if measure.heads == "all" else measure.heads:
         if head >= facts.heads:
             raise _missing("head", head, range(facts.heads), spec, request.place(("measure", "heads")))
-    for what, number, at in _shown(study, spec, facts):
+    for what, number, place in _shown(study, spec, facts):
         measured = chosen_layers(measure.layers, facts) if what == "layer" else _heads(study, facts)
         if number not in measured:
-            raise _missing(what, number, measured, spec, request.place(at))
+            where = f"{request.place(('figures', place, f'{what}s'))}, figure {study.figures[place].name}"
+            raise _missing(what, number, measured, spec, where)
 
 
 def _heads(study: Study, facts: Architecture) -> Sequence[int]:
     return range(facts.heads) if study.measure.heads == "all" else study.measure.heads
 
 
-def _shown(study: Study, spec: ModelSpec, facts: Architecture) -> Iterator[tuple[str, int, Place]]:
-    """Every layer and head that a figure names by number or depth, from 0, and where."""
+def _shown(study: Study, spec: ModelSpec, facts: Architecture) -> Iterator[tuple[str, int, int]]:
+    """Every layer and head that a figure names by number or depth, from 0, and the figure's place."""
     for place, figure in enumerate(study.figures):
-        asked, at = figure.asked(spec.label), ("figures", place)
+        asked = figure.asked(spec.label)
         for layers in asked.layers:
-            yield from (("layer", number, (*at, "layers")) for number in chosen_layers(layers, facts))
-        yield from (("head", number, (*at, "heads")) for number in asked.heads)
+            yield from (("layer", number, place) for number in chosen_layers(layers, facts))
+        yield from (("head", number, place) for number in asked.heads)
 
 
 def _missing(
