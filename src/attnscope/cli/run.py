@@ -81,7 +81,7 @@ def _perform(request: RunRequest, folder: Path, command: str) -> None:
             bar.say(_stopped(folder, command))
             raise
     if outcome.unchanged and is_reported(folder):
-        print(f"nothing to do: {folder} is up to date ({outcome.reused} cells)")  # noqa: T201
+        print(f"nothing to do: {folder} is up to date ({_cells(outcome.reused)})")  # noqa: T201
         print(f"report: {folder / 'report.html'}")  # noqa: T201
         return
     outcome.repaired += [f"{name} was missing, changed or damaged: written again" for name in changed_files(folder)]

@@ -104,7 +104,7 @@ def write(table: pl.DataFrame, look: Look) -> Document:
 def _counts(cells: pl.DataFrame) -> Iterator[str]:
     """The mean, and how many heads change or are above zero."""
     mean = sentences.number(float(cells["value"].mean()))  # type: ignore[arg-type]
-    yield f"the mean over {len(cells)} heads is {mean}."
+    yield f"the mean over {sentences.counted(len(cells), 'head')} is {mean}."
     if cells["q"].is_not_null().any():
         above_floor = pl.col("value").abs() > pl.col("floor").fill_null(0)
         significant = cells.filter(pl.col("q") < FALSE_DISCOVERIES, above_floor)

@@ -146,7 +146,8 @@ def _parting(title: str, form: str, part: pl.DataFrame) -> str | None:
     upper, lower = (one, two) if widest["gap"] > 0 else (two, one)
     return (
         f"{title}, {form}: {one} and {two} are furthest apart at position {widest['position']}, where {upper} is above "
-        f"{lower} by {sentences.number(abs(widest['gap']))}; {one} is above {two} at {above} of {len(both)} positions."
+        f"{lower} by {sentences.number(abs(widest['gap']))}; {one} is above {two} at {above} of "
+        f"{sentences.counted(len(both), 'position')}."
     )
 
 
@@ -159,7 +160,7 @@ def _differing(title: str, form: str, line: pl.DataFrame) -> str | None:
     up = int((significant["difference"] > 0).sum())
     return (
         f"{title}, {form}: paired by prompt, {line['series'][0]} differs significantly from {line['against'][0]} "
-        f"(q < {FALSE_DISCOVERIES}) at {len(significant)} of {len(tested)} positions: above at {up}, below at "
+        f"(q < {FALSE_DISCOVERIES}) at {len(significant)} of {sentences.counted(len(tested), 'position')}: above at {up}, below at "
         f"{len(significant) - up}."
     )
 
