@@ -160,8 +160,8 @@ def _differing(title: str, form: str, line: pl.DataFrame) -> str | None:
     up = int((significant["difference"] > 0).sum())
     return (
         f"{title}, {form}: paired by prompt, {line['series'][0]} differs significantly from {line['against'][0]} "
-        f"(q < {FALSE_DISCOVERIES}) at {len(significant)} of {sentences.counted(len(tested), 'position')}: above at {up}, below at "
-        f"{len(significant) - up}."
+        f"(q < {FALSE_DISCOVERIES}) at {len(significant)} of {sentences.counted(len(tested), 'position')}: "
+        f"above at {up}, below at {len(significant) - up}."
     )
 
 
