@@ -25,7 +25,7 @@ from attnscope.attention.call import AnyCall, MatrixCall
 from attnscope.attention.decode import prove_decode
 from attnscope.attention.eager import opened_eagerly
 from attnscope.attention.groups import NAMED, row_weights
-from attnscope.attention.interface import is_own, opened
+from attnscope.attention.interface import is_own, opened, uncompiled
 from attnscope.attention.proof import Path, Probe, Proof, prove, refuse_row_sums
 from attnscope.attention.recorder import Own, Recorder, Wanted
 from attnscope.attention.view import HIDING
@@ -178,7 +178,7 @@ class Recording:
             )
         )
 
-    def end(self, output: Any) -> None:
+    def end(self, _module: nn.Module, _args: tuple[Any, ...], output: Any) -> None:
         """A forward of the model is over; it becomes a step if it ran to its end and gave an output."""
         self._here.depth = getattr(self._here, "depth", 1) - 1
         recorder = self._recorder
@@ -258,11 +258,9 @@ def recording(
     eager = proofs[0].eager
     with ExitStack() as stack:
         body = model.base_model
-        begin = body.register_forward_pre_hook(
-            lambda module, args, kwargs: record.begin(module, args, kwargs), with_kwargs=True
-        )
+        begin = body.register_forward_pre_hook(uncompiled(record.begin), with_kwargs=True)
         stack.callback(begin.remove)
-        end = body.register_forward_hook(lambda _module, _args, output: record.end(output), always_call=True)
+        end = body.register_forward_hook(uncompiled(record.end), always_call=True)
         stack.callback(end.remove)
         stack.enter_context(opened(model, record) if eager is None else opened_eagerly(model, record, eager))
         try:
