@@ -47,7 +47,8 @@ def main() -> int:
 
 def _measure(session: Session, case: Case, results: Results) -> None:
     tokens, started = session.tokens(case.tokens), time.monotonic()
-    outcome = {"tokens": tokens, "date": datetime.datetime.now(datetime.UTC).date().isoformat()}
+    date = datetime.datetime.now(datetime.UTC).date().isoformat()
+    outcome = {"tokens": tokens, "date": date, "cpu": results.machine["cpu"]}
     try:
         outcome |= case.run(session, tokens)
     except (ChildError, SetupError) as problem:

@@ -131,6 +131,14 @@ def _made_with(results: Results) -> list[str]:
     for name, versions in results.versions.items():
         packages = ", ".join(f"{package} {number}" for package, number in versions.items())
         lines.append(f"- environment of {name}: {packages}")
+    elsewhere: dict[str, list[str]] = {}
+    for name, found in sorted(results.cases.items()):
+        if found["cpu"] != results.machine["cpu"]:
+            elsewhere.setdefault(found["cpu"], []).append(f"`{name}`")
+    for cpu, names in elsewhere.items():
+        lines.append(
+            f"- measured with an earlier version, in one process each, on another processor, {cpu}: {', '.join(names)}"
+        )
     dates = sorted({found["date"] for found in results.cases.values()})
     if len(dates) > 1:
         lines.append(f"- not all on one day: {', '.join(dates)}; bench/results.json has the date of each case")

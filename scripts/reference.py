@@ -23,6 +23,7 @@ from attnscope.figures.validation import study_schema
 from attnscope.measures import KEY, MEASURES, Measure
 from attnscope.measures.names import map_measures
 from attnscope.registry import built_in_only
+from attnscope.report.comparisons import CLASSES, HEADS
 from attnscope.runs.columns import EXPORTS, TABLES
 from attnscope.study import schema
 from attnscope.study.file import bundled_studies, read_study
@@ -225,10 +226,12 @@ order, and the same study on the same machine gives the same bytes.
 - `shards/SHA256.safetensors`: what was measured, one file per batch, named by the SHA-256 of its bytes
 - `prompts`, `tokens`, `mass` and `heads`, as Parquet: the tables below, derived from the shards
 - `exports/{received,views}.parquet`: the large arrays, if you export them with `attnscope export`
-- `figures/NAME.{svg,png,pdf,vl.json,csv,md}`: the picture, its description, its numbers, its reading
+- `figures/NAME.{svg,png,pdf,vl.json,csv,md}`: the picture, its chart specification (Vega-Lite), its data, its reading
 - `comparisons/{heads,classes}.csv`, `comparisons.md`: what differs between conditions and models
 - `evidence.md`, `evidence.json`: the checks behind the numbers
 - `report.html`: everything on one page
+- `report.json`: what the report was made from (`run`, `tables`, `plugins`) and the SHA-256 of each of its files
+  (`files`), so that `attnscope run` notices what is out of date or was changed, and writes it again
 - `cached/`: slow results, cached for the explorer; safe to delete
 
 If a manifest, study file, table or shard was changed, truncated or replaced after it was written, attnscope refuses
@@ -257,6 +260,10 @@ def _run() -> Iterator[str]:
         for column in columns:
             kind = str(column.type).replace("dictionary<values=string, indices=int32, ordered=0>", "string")
             yield f"| `{column.name}` | {kind} | {column.meaning} |"
+    for name, described in (("heads", HEADS), ("classes", CLASSES)):
+        yield f"\n## comparisons/{name}.csv\n"
+        yield "| column | meaning |\n|---|---|"
+        yield from (f"| `{column}` | {meaning} |" for column, meaning in described.items())
 
 
 def _figures() -> Iterator[str]:

@@ -9,6 +9,8 @@ fails.
 
 from __future__ import annotations
 
+import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -18,6 +20,8 @@ import pytest
 from tests.cli.conftest import run
 
 if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
     from attnscope.lens import Lens
     from attnscope.models.tokenization import Tokenization
 
@@ -25,6 +29,10 @@ __all__ = ["run"]
 
 TIER_OF_FIXTURE = {"browser": "browser", "smollm2": "model", "smollm2_tokenization": "model"}
 SMOLLM2 = "smollm2-135m-instruct"
+FLAGS = [
+    *("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync"),
+]
 
 
 @pytest.fixture(scope="session")
@@ -41,6 +49,19 @@ def smollm2_tokenization() -> Tokenization:
     from attnscope.models.load import look_up
 
     return look_up(SMOLLM2).tokenization
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One for all tests of a process: playwright can't be started twice."""
+    from playwright.sync_api import sync_playwright
+
+    path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    assert path, "these tests need Chromium: on Debian 'apt-get install chromium', or set CHROMIUM to its path"
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield started
+        started.close()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -87,10 +87,10 @@ class Run(analysis.Run):
         conditions: Sequence[str] | None = None,
         queries: str | None = None,
     ) -> View:
-        """One head: along the prompt, by class, and prompt by prompt."""
+        """One head: along the prompt, by class, and prompt by prompt. queries: the study's first group by default."""
         label = self._model(model)
         groups = self.study.measure.queries
-        group = self._named(queries, groups, "queries") if queries else "all" if "all" in groups else groups[0]
+        group = self._named(queries, groups, "queries")
         names = list(conditions or self.conditions)
         place: dict[str, Any] = {"models": [label], "layers": [layer], "heads": [head]}
         shown: dict[str, Any] = {"conditions": names, "queries": group}

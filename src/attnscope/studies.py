@@ -15,7 +15,7 @@ from attnscope.report.write import report_run
 from attnscope.runs.folder import RunFolder
 from attnscope.runs.request import LOCAL, RunRequest
 from attnscope.study.file import bundled_studies, find_study, read_study, refuse, refuse_unknown_segments
-from attnscope.study.prompts import read_prompts
+from attnscope.study.prompts import PromptList, PromptsError, read_prompts
 from attnscope.study.schema import Study
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def request_study(
     full_study = with_options(read_study(path), path)
     study = _swapped(_picked(full_study, models), swaps or {})
     study = study if instead is None else _relabelled(study, instead)
-    prompts = read_prompts(study, path.parent)
+    prompts = _prompts(study, path)
     refuse_unknown_segments(study, prompts.layouts, path)
     refuse(figure_problems(full_study, len(prompts.prompts)), path)
     if limit is not None:
@@ -67,6 +67,7 @@ def request_study(
         study,
         path.read_text(encoding="utf-8"),
         prompts,
+        file=str(path),
         strict=strict,
         forget=forget,
         command=command,
@@ -74,6 +75,14 @@ def request_study(
         allow_pickle=allow_pickle,
         engine=engine,
     )
+
+
+def _prompts(study: Study, path: Path) -> PromptList:
+    try:
+        return read_prompts(study, path.parent)
+    except PromptsError as error:
+        refuse([error.problem], path)
+        raise
 
 
 def run_study(

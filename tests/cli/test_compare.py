@@ -14,6 +14,7 @@ from attnscope.analysis.run import Run
 from attnscope.cli.main import app
 from attnscope.errors import AttnscopeError
 from attnscope.figures import sentences
+from attnscope.report.comparisons import CLASSES, HEADS
 from attnscope.report.write import report_run
 from attnscope.studies import run_study
 from tests.analysis.conftest import CONDITIONS, performed, study
@@ -68,6 +69,7 @@ def test_a_run_is_compared_in_terminal_csv_and_markdown(run: Run, tmp_path: Path
     assert "│ inserted" in told  # with its numbers, but what is inserted is there by itself: no test
     heads = pl.read_csv(tmp_path / "made" / "heads.csv")
     classes = pl.read_csv(tmp_path / "made" / "classes.csv")
+    assert (heads.columns, classes.columns) == (list(HEADS), list(CLASSES))  # as docs/run.md describes them
     assert heads["comparison"].n_unique() == classes["comparison"].n_unique() == 3
     row = classes.filter(
         pl.col("comparison") == "filler minus none, one",
@@ -138,6 +140,21 @@ def test_what_cant_be_compared_is_said(run: Run, tiny: Path, tmp_path: Path) -> 
     assert "nothing to compare" in refused(alone.path)
     (tmp_path / "file").write_text("")
     assert "can't write the comparisons" in refused(run.path, "--out", tmp_path / "file")
+
+
+def test_a_run_of_fewer_prompts_is_said_to_be_one(run: Run, tmp_path: Path) -> None:
+    few = run_study(str(run.path / "study.yaml"), tmp_path / "few", limit=4)
+    assert "with only the first 4 of its 9 prompts" in refused(run.path, few.path)
+
+
+def test_the_terminal_gets_a_summary_without_broken_words(run: Run) -> None:
+    found = CliRunner().invoke(app, ["compare", str(run.path)], env={"COLUMNS": "60"}, catch_exceptions=False)
+    lines = found.output.splitlines()
+    assert len(lines) < 30 * 3
+    cells = {cell.strip() for line in lines if line.startswith("│") for cell in line.split("│")}
+    assert "question" in cells
+    assert not any(cell.count("(") != cell.count(")") for cell in cells)
+    assert lines[-1].endswith("comparisons.md")
 
 
 def test_without_a_base_prompt_only_the_control_is_compared(tiny: Path, tmp_path: Path) -> None:

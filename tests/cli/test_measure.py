@@ -71,6 +71,7 @@ def test_a_class_that_matches_nothing_is_a_warning_with_the_count(run: Run) -> N
     assert done.code == 0
     assert "class 'at' matches 0 of" in done.err
     assert json.loads(done.out)["mass"]
+    assert "(no token)" in run("measure", PROMPT, "--class", "at=@", "--layers", "0").out
 
 
 def test_mistakes_are_told_in_one_line(run: Run, tmp_path: Path) -> None:

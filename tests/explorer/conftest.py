@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,17 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page
 
 from attnscope.analysis.run import Run
 from attnscope.measures.patterns import PATTERNS
 from tests.analysis.conftest import CONDITIONS, performed, study
 from tests.runs.conftest import save_tiny
 
-FLAGS = [
-    *("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync"),
-]
 HOSTILE = "<script>window.pwned = 1</script></style><img src=x onerror='window.pwned = 2'>\u202egnirts\u202c"
 LABELS = {"model": "one/of <b>two</b> & 50%", "other": '"><svg onload=pwned=3>', "condition": "fill/er?&<i>"}
 
@@ -94,16 +88,6 @@ def free_port() -> str:
 def server(explored: Run, hostile: Run) -> Iterator[str]:
     with serving(str(explored.path), str(hostile.path), "--port", free_port()) as address:
         yield address.rstrip("/")
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    found = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-    assert found, "these tests need Chromium: on Debian 'apt-get install chromium', or set CHROMIUM to its path"
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=found, args=FLAGS)
-        yield started
-        started.close()
 
 
 class Watched:

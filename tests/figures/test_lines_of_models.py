@@ -92,10 +92,10 @@ def test_lines_are_named_by_model_and_condition_and_the_caption_says_how_they_ma
     run = run_study(study(tmp_path, save_tiny(tmp_path / "one", 1), wordy), tmp_path / "run")
     drawn = pl.read_csv(run.path / "figures" / "edited.csv")
     assert drawn["series"].unique(maintain_order=True).to_list() == [
-        "one, none",
-        "one, filler",
-        "two, none",
-        "two, filler",
+        "one / none",
+        "one / filler",
+        "two / none",
+        "two / filler",
     ]
     told = (run.path / "figures" / "edited.md").read_text(encoding="utf-8")
     assert "Tokens of the other models are matched to those of the first by their characters." in told

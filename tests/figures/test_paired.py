@@ -17,6 +17,7 @@ from attnscope.analysis.run import Run
 from attnscope.analysis.sides import empty_classes
 from attnscope.errors import AttnscopeError
 from attnscope.figures import Look
+from attnscope.figures.kinds.bars.statistics import _compared
 from attnscope.figures.write import draw_tables
 from attnscope.report.write import report_run
 from attnscope.studies import request_study, run_study
@@ -75,6 +76,37 @@ def test_a_bar_is_compared_with_its_groups_first_within_prompts(run: Run) -> Non
     assert bars.filter(pl.col("bar") == "one")["difference"].null_count() == 4
     told = (run.path / "figures" / "mass.md").read_text(encoding="utf-8")
     assert f"Layer 0: two minus one, paired over 8 prompts, is {want.mean[0]:.4f}" in told
+
+
+def of_bars(models: int, conditions: int) -> pl.DataFrame:
+    """Bars in the order drawn, of one group."""
+    places = [(model, condition) for model in range(models) for condition in range(conditions)]
+    return pl.DataFrame(
+        [
+            {"group": "L", "bar": f"m{model} / c{condition}", "model_place": model, "condition_place": condition}
+            for model, condition in places
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("models", "conditions", "want"),
+    [
+        (
+            2,
+            3,
+            {"m0 / c1": "m0 / c0", "m0 / c2": "m0 / c0", "m1 / c0": "m0 / c0"}
+            | dict.fromkeys(("m1 / c1", "m1 / c2"), "m1 / c0"),
+        ),
+        (3, 1, {"m1 / c0": "m0 / c0", "m2 / c0": "m0 / c0"}),
+        (1, 1, {}),
+    ],
+)
+def test_a_bar_is_compared_with_one_that_differs_in_one_thing(
+    models: int, conditions: int, want: dict[str, str]
+) -> None:
+    pairs = _compared(of_bars(models, conditions))
+    assert dict(pairs.select("bar", "against").iter_rows()) == want
 
 
 def test_a_map_of_a_change_grays_what_is_not_significant_and_counts_the_rest(run: Run) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
+from attnscope.analysis.spread import cut_to_shares, is_cut, mean_over_prompts
 from attnscope.figures import KINDS, Look
+from attnscope.figures.kinds.heatmap import chart as heatmap_chart
 from attnscope.figures.kinds.strip import chart as strip
+from attnscope.figures.prose import as_json
 from attnscope.figures.write import draw_tables, write_figure
 
 LOOK = Look(title="T", y="share", caption="C.")
@@ -75,6 +79,78 @@ def test_inserted_tokens_are_compared_with_the_others_prompt_by_prompt() -> None
 def test_a_heads_rank_is_told_where_it_is_known() -> None:
     assert "this head ranks 4 of the 9 measured" in lines([0.1], [0.2], rank=4)
     assert "this head ranks" not in lines([0.1], [0.2])
+
+
+def drawn(kind: str, rows: list[dict[str, Any]], tmp_path: Path) -> str:
+    """The figure's picture, without the text that describes it."""
+    figure = draw_tables(kind, {"t": pl.DataFrame(rows, infer_schema_length=None)}, LOOK)
+    write_figure(figure, tmp_path)
+    return re.sub(r"<(title|desc)>.*?</\1>", "", (tmp_path / "t.svg").read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def test_ticks_below_lines_are_only_at_positions_that_were_tested(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"panel": "P", "form": "shared", "series": name, "position": place, "attention": 0.1 * place}
+        | {"q": q if name == "two" else None, "against": "one", "difference": 0.1}
+        for name in ("one", "two")
+        for place, q in enumerate((0.001, 0.2, None, 0.01, None))
+    ]
+    groups = re.findall(r'<g class="mark-rect role-mark [^"]*marks"[^>]*>(.*?)</g>', drawn("lines", rows, tmp_path))
+    assert [group.count("<path") for group in groups] == [2]
+
+
+def test_a_cell_that_was_not_tested_does_not_look_significant(tmp_path: Path) -> None:
+    cells: list[dict[str, Any]] = [
+        {"panel": "P", "layer": layer, "head": 0, "value": 0.4, "q": q, "floor": 0.01}
+        for layer, q in enumerate((0.001, 0.5, None))
+    ]
+    assert drawn("heatmap", cells, tmp_path).count("#bdbdbd") == 2
+    figure = draw_tables("heatmap", {"t": pl.DataFrame(cells)}, LOOK)
+    assert "or within rounding error, or not tested." in heatmap_chart.legend(figure.table, LOOK)
+    untested = [{**cell, "panel": "Q", "q": None} for cell in cells]
+    assert drawn("heatmap", untested, tmp_path).count("#bdbdbd") == 0
+    assert "Q (not tested)" in drawn("heatmap", cells + untested, tmp_path)
+
+
+def test_legends_show_where_their_scale_ends(tmp_path: Path) -> None:
+    values = (0.4, 0.1514, 0.1)
+    rows = [{"panel": "P", "position": at, "token": "a", "attention": each} for at, each in enumerate(values)]
+    assert ">0.1514<" in drawn("strip", rows, tmp_path)
+    cells = [{"panel": "P", "layer": 0, "head": head, "value": value} for head, value in enumerate((0.1514, -0.01))]
+    assert ">0.1514<" in drawn("heatmap", cells[:1], tmp_path)
+    assert ">−0.1514<" in drawn("heatmap", cells, tmp_path)
+
+
+def test_a_reading_of_many_bars_stays_short_and_does_not_repeat_itself() -> None:
+    rows = [
+        {"group": f"Layer {layer}", "bar": f"{model} / {name}", "token_class": token_class, "mass": mass}
+        | {"against": None if (model, name) == ("a", "none") else "a / none" if name == "none" else f"{model} / none"}
+        | {"difference": 0.01, "q": 0.01 if layer else 0.5, "pairs": 9}
+        for layer in range(4)
+        for model in "ab"
+        for name in ("none", "filler", "sentence")
+        for token_class, mass in (("hash", 0.3 + layer / 100), ("star", 0.1))
+    ]
+    figure = draw_tables("bars", {"t": pl.DataFrame(rows, infer_schema_length=None)}, LOOK)
+    bullets = [item for section in as_json(figure.reading)["sections"] for item in section["items"]]
+    assert len(bullets) <= 16
+    assert figure.alt.count("has the largest share") == 1
+    assert "hash has the largest share of every bar." in figure.alt
+    change = "above in Layer 1 (+0.0100), Layer 2 (+0.0100) and Layer 3 (+0.0100); not significant in Layer 0."
+    assert figure.alt.count(change) == 5
+    assert "b / filler against b / none, paired by prompt" in figure.alt
+    assert "b / filler against a" not in figure.alt
+
+
+def test_intervals_of_shares_end_at_0_and_1() -> None:
+    prompts = pl.DataFrame({"bar": ["a", "a", "b", "b"], "mass": [0.62, 1.0, 0.01, 0.1]})
+    means = mean_over_prompts(prompts, ["bar"], "mass")
+    assert means["high"][0] > 1
+    assert means["low"][1] < 0
+    cut = cut_to_shares(means, "low", "high")
+    assert (cut["high"][0], cut["low"][1]) == (1, 0)
+    assert is_cut(cut["mass"], cut["low"], cut["high"])
+    assert not is_cut(means["mass"], means["low"], means["high"])
 
 
 def heatmap(values: list[list[float]]) -> str:

@@ -6,10 +6,7 @@ import pytest
 
 from attnscope.analysis.run import Run
 from tests.analysis.conftest import CONDITIONS, performed, study
-from tests.explorer.conftest import browser
 from tests.runs.conftest import save_tiny
-
-__all__ = ["browser"]
 
 HOSTILE = "<script>window.pwned = 1</script><img src=x onerror='window.pwned = 2'> **bold** & \"quoted\" {{ 7 * 7 }}"
 FIGURES = [

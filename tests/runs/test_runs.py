@@ -175,7 +175,7 @@ def test_ctrl_c_says_how_to_go_on(study_file: Path, tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert b"Continue with: attnscope run" in errors
+    assert b"again with: attnscope run" in errors or b"continue with: attnscope run" in errors
     assert b"Traceback" not in errors
     assert json.loads((tmp_path / "run" / "manifest.json").read_text())["status"] == "stopped"
 

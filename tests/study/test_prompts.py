@@ -52,7 +52,7 @@ def test_a_count_takes_the_first() -> None:
 @pytest.mark.parametrize(
     ("prompts", "words"),
     [
-        ({"file": "gone.jsonl"}, "file of prompts does not exist"),
+        ({"file": "gone.jsonl"}, "there is no file of prompts 'gone.jsonl'"),
         ({"file": "x.txt"}, ".jsonl"),
         ({"set": "bloks"}, "near: blocks"),
         ({"items": [{"a": "1"}], "plain": "{b}"}, "has no 'b'"),

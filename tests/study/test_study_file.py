@@ -51,7 +51,7 @@ def test_a_good_study_is_read() -> None:
     ("text", "line", "words"),
     [
         (broken("tokens: 5", "tokns: 5"), 10, ["unknown key 'tokns'", "near: tokens"]),
-        (broken("tokens: 5", "tokens: five"), 10, ["integer"]),
+        (broken("tokens: 5", "tokens: five"), 10, ["'five' is not a whole number"]),
         (broken("tokens: 5", "tokens: 0"), 10, ["0 is out of range", "1 or more"]),
         (broken("    tokens: 5\n", ""), 8, ["needs a length"]),
         (
@@ -88,6 +88,24 @@ def test_a_good_study_is_read() -> None:
         (broken('chat: "{question}"', 'chat: {sytem: "{question}"}'), 5, ["'system', 'user' or 'assistant'"]),
         (broken('chat: "{question}"', 'chat: "{question} {question}"'), 11, ["2 times in the chat layout"]),
         (broken("measure:", "measure:\n  layers: {depths: [0, 2]}"), 16, ["2 is out of range", "1.0 or less"]),
+        (broken("measure:", "measure:\n  layers: 3"), 16, ["'3' is not a choice of layers", "[0, 16]", "{depths: "]),
+        (broken("measure:", "measure:\n  layers: {depth: [0]}"), 16, ["unknown key 'depth'", "near: depths"]),
+        (broken("measure:", "measure:\n  layers: [a]"), 16, ["'a' is not a whole number"]),
+        (broken("measure:", "measure:\n  heads: x"), 16, ["'x' is not a choice of heads", "a list of numbers"]),
+        (broken("measure:\n  queries: [last, question]", "measure: all"), 15, ["'all' is not a mapping"]),
+        (broken("models:\n  - smollm2-135m-instruct", "models: {}"), 1, ["is not a list", "[a, b]"]),
+        (GOOD + "title:\n  - 3\n", 20, ["is not text"]),
+        (
+            broken("queries: [last, question]", "queries: [last, al]").replace("items: [{question", "file: x.csv #")
+            + "    queries: all\n",
+            16,
+            ["unknown query group 'al'", "near: all"],
+        ),
+        (
+            broken('items: [{question: "What?"}]\n  chat: "{question}"', "set: problms"),
+            4,
+            ["unknown set of prompts 'problms'", "near: problems"],
+        ),
         (broken("measure:", "measure:\n  layers: []"), 16, ["the list has 0 items", "at least 1"]),
         (GOOD + "a: &a [*a]\n", 20, ["contains itself"]),
         (GOOD + "seed: 1\nseed: 2\n", 21, ["key 'seed' occurs twice"]),

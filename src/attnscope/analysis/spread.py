@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 CONFIDENCE = 0.95
+CUT = ", cut at 0 and 1"  # what captions say of intervals of shares that reach beyond them
 INTERVAL = "95 % interval of the mean over prompts (t)"
 
 
@@ -34,6 +35,17 @@ def mean_over_prompts(
     factors = pl.col("clusters").replace_strict(factor, default=None, return_dtype=pl.Float64)
     half = factors * pl.col("clusters") * pl.col("squares").sqrt() / pl.col("n")
     return means.with_columns(low=pl.col(value) - half, high=pl.col(value) + half).drop("squares", "clusters")
+
+
+def cut_to_shares(frame: pl.DataFrame, *ends: str) -> pl.DataFrame:
+    """A share is between 0 and 1, and so is its mean: ends of intervals beyond that are moved there."""
+    return frame.with_columns(pl.col(*ends).clip(0, 1))
+
+
+def is_cut(mean: pl.Series, low: pl.Series, high: pl.Series) -> bool:
+    """Whether `cut_to_shares` moved an end: an interval of some width would not end exactly at 0 or 1."""
+    moved = ((low == 0) & (mean > 0)) | ((high == 1) & (mean < 1))
+    return bool(moved.fill_null(False).any())
 
 
 def half_width(n: NDArray[np.float64] | int) -> NDArray[np.float64]:

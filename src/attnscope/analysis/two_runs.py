@@ -36,6 +36,8 @@ def differing(one: Run, two: Run) -> list[str]:
 def between(one: Run, two: Run) -> list[Comparison]:
     """Comparisons of two runs, the second minus the first; refused unless they differ in exactly one thing."""
     names = differing(one, two)
+    if not names:
+        _refuse_part(one, two)
     if len(names) != 1 or names == [MEASURE]:
         raise AttnscopeError(
             f"these runs differ in {' and '.join(names)}" if names else "these runs do not differ",
@@ -54,6 +56,21 @@ def between(one: Run, two: Run) -> list[Comparison]:
         )
     every = [Comparison("run", first, second, paired=thing != PROMPTS, differs_in=thing) for first, second in pairs]
     return [each for each in every if each.prompts]
+
+
+def _refuse_part(one: Run, two: Run) -> None:
+    """Refuse two runs that differ in nothing but how many prompts they have."""
+    numbers = {run: set(_words(run)) for run in (one, two)}
+    few, many = sorted(numbers, key=lambda run: len(numbers[run]))
+    if numbers[few] < numbers[many]:
+        count = len(numbers[few])
+        first = "the first " if numbers[few] == set(range(count)) else ""
+        raise AttnscopeError(
+            f"{few.path} is {many.path} with only {first}{count} of its {len(numbers[many])} prompts",
+            where=f"{one.path} and {two.path}",
+            allowed="runs that differ in one of models, prompts, seed, conditions, classes or versions",
+            todo="repeat one of them with a single change",
+        )
 
 
 def _pairs_of_sides(one: Run, two: Run, thing: str) -> Iterator[tuple[Side, Side]]:

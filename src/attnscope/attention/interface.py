@@ -55,7 +55,7 @@ class _Doors:
             table = AttentionInterface._global_mapping
             if self.before is None:
                 self.before = table[NAME]
-                table[NAME] = _uncompiled(_attention)
+                table[NAME] = uncompiled(_attention)
             for module in modules:
                 self.listeners[id(module)] = [*self.listeners.get(id(module), []), listener]
 
@@ -80,7 +80,7 @@ class _Doors:
 _doors = _Doors()
 
 
-def _uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
+def uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """A compiled model leaves its graph for the function. Importing the compiler takes seconds: not without need."""
     if "torch._dynamo" not in sys.modules:
         return function

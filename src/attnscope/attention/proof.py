@@ -25,6 +25,7 @@ from attnscope.attention.eager import EagerModules, find_modules, opened_eagerly
 from attnscope.attention.forward import Forward, input_device, may_stop, measure_forward, without_cache
 from attnscope.attention.groups import row_weights
 from attnscope.attention.interface import hooks_kept, implementation, quiet, settings_kept
+from attnscope.attention.own_attention import hidden_of, own_output, refuse_other_attention
 from attnscope.attention.precision import can_widen, widened
 from attnscope.attention.recorder import Recorder, Wanted
 from attnscope.attention.reduce import unsettled_rows
@@ -139,13 +140,13 @@ def _prove(model: PreTrainedModel, name: str, probe: Probe) -> Proof:
             reference = _reference(model, inputs, wanted, None)  # not by the modules that are read themselves
             measured = measure_forward(model, inputs, wanted, eager=eager)
         blocks = measure_forward(model, inputs, replace(wanted, block=SMALL_BLOCK), eager=eager)
-        own = _own_output(model, inputs) if probe.limit is None and not probe.masked else None
+        own = own_output(model, inputs) if probe.limit is None and not probe.masked else None
         exact, why = None, reason or ("an earlier proof's limit" if probe.limit is not None else None)
         if why is None:
             exact, why = _exact(model, inputs, wanted, modules if eager is None else None)
     sides = _Sides(measured, blocks, reference, exact, why, way, eager, reason is not None)
     proof = _compared(model, name, probe, sides, groups)
-    _refuse_other_attention(model, name, own, reference.hidden, coarse=narrow)
+    refuse_other_attention(model, name, own, reference.hidden, limit=COARSE if narrow else OTHER)
     return proof
 
 
@@ -279,11 +280,11 @@ def _reference(
     recorder = _Reference(Wanted(**{**vars(wanted), "stop": False}))
     if modules is not None and wanted.layers <= set(modules):
         with quiet(model), opened_eagerly(model, recorder, modules):
-            recorder.hidden = _hidden(model.base_model(**without_cache(model, inputs)))
+            recorder.hidden = hidden_of(model.base_model(**without_cache(model, inputs)))
         return recorder
     with quiet(model), hooks_kept(model), implementation(model, "eager"):
         outputs = model.base_model(**without_cache(model, inputs), output_attentions=True)
-        recorder.hidden = _hidden(outputs)
+        recorder.hidden = hidden_of(outputs)
         weights = getattr(outputs, "attentions", None)
         if not weights or any(each is None for each in weights):
             raise NotImplementedError("it gives no attention weights to compare with")
@@ -294,41 +295,6 @@ def _reference(
             seen = torch.ones(1, 1, *matrix.shape[2:], dtype=torch.bool, device=matrix.device)
             recorder.attention(layer, MatrixCall(matrix, seen))
     return recorder
-
-
-def _hidden(outputs: Any) -> Tensor | None:
-    first = outputs[0] if isinstance(outputs, tuple) else getattr(outputs, "last_hidden_state", None)
-    return first if isinstance(first, Tensor) else None
-
-
-def _own_output(model: PreTrainedModel, inputs: Mapping[str, Any]) -> Tensor | None:
-    """What the model gives as it is; None if its own attention can't run here: on this device, in this format."""
-    try:
-        with quiet(model):
-            return _hidden(model.base_model(**without_cache(model, inputs)))
-    except Exception:
-        return None
-
-
-def _refuse_other_attention(
-    model: PreTrainedModel, name: str, own: Tensor | None, eager: Tensor | None, *, coarse: bool
-) -> None:
-    """Refuse a model whose own attention implementation computes something else than its eager one.
-
-    Everything else is compared with eager attention; what counts is the model as it runs.
-    """
-    if own is None or eager is None or own.shape != eager.shape:
-        return
-    apart, scale = (float(each.float().abs().max()) for each in (own - eager, eager))
-    if apart > (COARSE if coarse else OTHER) * scale:
-        used = model.config._attn_implementation
-        raise AttnscopeError(
-            f"{name} computes something else with its own attention implementation, '{used}', than with eager "
-            f"attention: its output differs by {apart:.1e}",
-            where="model",
-            allowed=f"at most {OTHER:g} of its largest number, {scale:.1e}",
-            todo="load the model with attn_implementation='eager'",
-        )
 
 
 def refuse_row_sums(sums: NDArray[Any], proof: Proof, name: str) -> None:

@@ -6,7 +6,6 @@ tokens so far, so the steps of `generate` show what each written token looked at
 
 from __future__ import annotations
 
-import inspect
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -24,11 +23,11 @@ from attnscope.attention.blame import not_finite
 from attnscope.attention.call import AnyCall, MatrixCall
 from attnscope.attention.decode import prove_decode
 from attnscope.attention.eager import opened_eagerly
+from attnscope.attention.given import arguments_of, caches_of, real_tokens, refuse_weights
 from attnscope.attention.groups import NAMED, row_weights
-from attnscope.attention.interface import is_own, opened
+from attnscope.attention.interface import is_own, opened, uncompiled
 from attnscope.attention.proof import Path, Probe, Proof, prove, refuse_row_sums
 from attnscope.attention.recorder import Own, Recorder, Wanted
-from attnscope.attention.view import HIDING
 from attnscope.errors import AttnscopeError, Parameter, near
 from attnscope.measures import KEY, Measure
 from attnscope.records import RECEIVED, Labelled
@@ -157,16 +156,16 @@ class Recording:
         self._here.depth = getattr(self._here, "depth", 0) + 1
         if self._here.depth > 1 or is_own():
             return
-        named = _by_name(module, args, kwargs)
+        named = arguments_of(module, args, kwargs)
         ids, embeddings = named.get("input_ids"), named.get("inputs_embeds")
         given = ids if ids is not None else embeddings
         if given is None:
             return
-        _refuse_weights(module, named)
+        refuse_weights(module, named)
         batch, queries = given.shape[:2]
-        self._here.caches = _caches(named.get("past_key_values"), queries, self.layers)
+        self._here.caches = caches_of(named.get("past_key_values"), queries, self.layers)
         cached = max((tokens for tokens, _ in self._here.caches.values()), default=0)
-        flags, real = _real(named.get("attention_mask"), batch, queries, cached)
+        flags, real = real_tokens(named.get("attention_mask"), batch, queries, cached)
         self._here.recorder = Recorder(
             Wanted(
                 row_weights(self.queries, real).to(given.device),
@@ -178,7 +177,7 @@ class Recording:
             )
         )
 
-    def end(self, output: Any) -> None:
+    def end(self, _module: nn.Module, _args: tuple[Any, ...], output: Any) -> None:
         """A forward of the model is over; it becomes a step if it ran to its end and gave an output."""
         self._here.depth = getattr(self._here, "depth", 1) - 1
         recorder = self._recorder
@@ -258,11 +257,9 @@ def recording(
     eager = proofs[0].eager
     with ExitStack() as stack:
         body = model.base_model
-        begin = body.register_forward_pre_hook(
-            lambda module, args, kwargs: record.begin(module, args, kwargs), with_kwargs=True
-        )
+        begin = body.register_forward_pre_hook(uncompiled(record.begin), with_kwargs=True)
         stack.callback(begin.remove)
-        end = body.register_forward_hook(lambda _module, _args, output: record.end(output), always_call=True)
+        end = body.register_forward_hook(uncompiled(record.end), always_call=True)
         stack.callback(end.remove)
         stack.enter_context(opened(model, record) if eager is None else opened_eagerly(model, record, eager))
         try:
@@ -309,69 +306,6 @@ def _detached(call: AnyCall) -> AnyCall:
         return call
     detached: dict[str, Any] = {key: each.detach() for key, each in vars(call).items() if isinstance(each, Tensor)}
     return replace(call, **detached)
-
-
-def _caches(cache: Any, queries: int, layers: frozenset[int]) -> dict[int, tuple[int, int]]:
-    """By layer: how many tokens came before this forward, and how many of these the cache has let go of."""
-    if cache is None:
-        return {}
-    if not hasattr(cache, "get_mask_sizes"):
-        raise AttnscopeError(
-            f"a cache of type {type(cache).__name__} can't be recorded",
-            where="past_key_values",
-            allowed="transformers' own caches",
-            todo="convert it, for example with DynamicCache",
-        )
-    try:
-        return {
-            layer: (int(cache.get_seq_length(layer)), int(cache.get_mask_sizes(queries, layer)[1])) for layer in layers
-        }
-    except ValueError as error:  # layers that use another layer's keys and values
-        raise AttnscopeError(
-            "layers without a cache of their own can't be recorded with a cache",
-            where=Parameter("layers"),
-            allowed="layers that keep their own keys and values",
-            todo="leave out the last layers, or run the model with use_cache=False",
-        ) from error
-
-
-def _by_name(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a forward by name, however they were passed."""
-    try:
-        given = dict(inspect.signature(module.forward).bind_partial(*args, **kwargs).arguments)
-    except TypeError:  # the forward itself will say what is wrong
-        return dict(kwargs)
-    named = {**given, **kwargs}
-    if "input_ids" not in named and args and isinstance(args[0], Tensor):  # a wrapper that passes on what it gets
-        named["input_ids"] = args[0]
-    return named
-
-
-def _refuse_weights(module: nn.Module, named: dict[str, Any]) -> None:
-    """While attention is recorded the model does not make the matrices that this asks for."""
-    asked = named.get("output_attentions")
-    if getattr(getattr(module, "config", None), "output_attentions", False) if asked is None else asked:
-        raise AttnscopeError(
-            "the model is asked for its attention weights while attention is recorded",
-            where="output_attentions=True",
-            allowed="forwards without output_attentions",
-            todo="leave it out: the recording has the attention",
-        )
-
-
-def _real(mask: Any, batch: int, queries: int, cached: int) -> tuple[Tensor | None, Tensor]:
-    """(B, keys) False at pads, where a mask says so; and (B, queries) for the tokens of this forward."""
-    mask = mask.get("full_attention", next(iter(mask.values()), None)) if isinstance(mask, dict) else mask
-    if isinstance(mask, Tensor) and mask.dim() == 2 and mask.shape[1] >= queries:
-        return mask.bool(), mask[:, -queries:].bool().cpu()
-    everything = torch.ones(batch, queries, dtype=torch.bool)
-    if not isinstance(mask, Tensor) or mask.dim() != 4 or mask.shape[2] != queries:
-        return None, everything
-    seen = mask[:, 0] if mask.dtype == torch.bool else mask[:, 0] > HIDING  # (B or 1, queries, keys)
-    opened_up = seen.all(-1) & ~seen[:, -1:].all(-1)  # rows of pads that see nothing may be let see everything
-    start = min(cached, seen.shape[-1] - queries)  # a cache of a window has let go of the first keys
-    visible = (seen & ~opened_up[..., None]).any(1)[:, start : start + queries]
-    return None, visible.expand(batch, -1).cpu()
 
 
 def _refuse_if_incomplete(recorder: Recorder, layers: frozenset[int]) -> None:

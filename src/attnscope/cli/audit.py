@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from attnscope.cli.run import Limit, Models, StudyName, Swap, labels, swaps
+from attnscope.errors import AttnscopeError, Parameter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +33,7 @@ def tokens(
     from attnscope.studies import request_study
 
     request = request_study(study, limit=limit, models=labels(models), swaps=swaps(swap))
+    _refuse_prompt(prompt, len(request.prompts.prompts))
     from attnscope.runs.audit import audits  # which loads the model library, so only once the study is right
 
     console = Console()
@@ -43,6 +45,16 @@ def tokens(
             if cell is not None:
                 _show(console, request, cell)
     _show_answers(console, request)
+
+
+def _refuse_prompt(number: int, count: int) -> None:
+    if number >= count:
+        raise AttnscopeError(
+            f"there is no prompt {number}",
+            where=Parameter("prompt", number),
+            allowed=f"0 to {count - 1}" if count > 1 else "0",
+            todo="choose one of these",
+        )
 
 
 def _counts(request: RunRequest, audit: Audit) -> Table:
@@ -74,7 +86,7 @@ def _counts(request: RunRequest, audit: Audit) -> Table:
             _range([inserted_characters(cell) for cell in cells]),
             _range([cell.inserted for cell in cells]),
             Text(", ".join(mixed[:4]) or "none"),
-            f"{remerged} tokens" + (f"; {unaligned} prompts {why}" if unaligned else ""),
+            f"{remerged} token{'s' * (remerged != 1)}" + (f"; {unaligned} of the prompts {why}" if unaligned else ""),
         )
     return table
 

@@ -10,6 +10,8 @@ import typer
 from attnscope.errors import AttnscopeError, near
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from attnscope.analysis.comparisons import Compared
     from attnscope.analysis.run import Run
     from attnscope.report.comparison_tables import Sheet
@@ -21,7 +23,7 @@ def compare(
         Path | None,
         typer.Argument(metavar="[RUN2]", help="Another run, different in one respect only."),
     ] = None,
-    queries: Annotated[str | None, typer.Option(help="Only this query group.")] = None,
+    queries: Annotated[str | None, typer.Option(help="The query group to print; the study's first by default.")] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for the tables; RUN/comparisons by default.")
     ] = None,
@@ -31,7 +33,7 @@ def compare(
     from attnscope.report.comparisons import write_comparisons
 
     first = Run(run)
-    groups = _groups(first, queries)
+    group = _group(first, queries)
     comparisons = first.compare(None if other is None else Run(other))
     if not comparisons:
         raise AttnscopeError(
@@ -43,12 +45,14 @@ def compare(
     folder = out or (run / ("comparisons" if other is None else f"comparisons-with-{other.resolve().name}"))
     written = write_comparisons(comparisons, folder)  # before printing, which a closed pipe may interrupt
     for each in comparisons:
-        _show(each, groups)
+        _show(each, group)
     for path in written:
         print(f"wrote {path}")  # noqa: T201
+    others = "" if queries or len(first.study.measure.queries) == 1 else "other query groups, "
+    print(f"{others}enrichment, dilution and more heads: {folder / 'comparisons.md'}")  # noqa: T201
 
 
-def _groups(run: Run, queries: str | None) -> list[str]:
+def _group(run: Run, queries: str | None) -> str:
     known = run.study.measure.queries
     if queries is not None and queries not in known:
         raise AttnscopeError(
@@ -57,31 +61,33 @@ def _groups(run: Run, queries: str | None) -> list[str]:
             allowed=near(queries, known),
             todo="use one of these",
         )
-    return known if queries is None else [queries]
+    return queries or known[0]
 
 
-def _show(compared: Compared, groups: list[str]) -> None:
+def _show(compared: Compared, queries: str) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from attnscope.report.comparison_tables import facts, sheets
+    from attnscope.report.comparison_tables import facts, summary
 
+    tables = [_table(sheet, queries) for sheet in summary(compared, queries)]
     console = Console()
+    wide = max((Console(width=1000).measure(table).maximum for table in tables), default=0)
+    console = Console(width=max(console.width, wide))  # a line that is too long is better than a word cut in two
     console.print(Text(f"\n{compared.comparison.name}", style="bold"))
     for sentence in facts(compared):
-        console.print(Text(sentence))
-    for queries in groups:
-        for sheet in sheets(compared, queries):
-            console.print(_table(sheet, queries))
+        console.print(Text(sentence), soft_wrap=True)
+    for table in tables:
+        console.print(table)
 
 
-def _table(sheet: Sheet, queries: str) -> object:
+def _table(sheet: Sheet, queries: str) -> Table:
     from rich.table import Table
     from rich.text import Text
 
     table = Table(title=Text(f"{queries}: {sheet.title}"), title_justify="left")
     for place, column in enumerate(sheet.columns):
-        table.add_column(Text(column), justify="left" if place == 0 else "right", overflow="fold")
+        table.add_column(Text(column), justify="left" if place == 0 else "right", no_wrap=True)
     for row, gray in zip(sheet.rows, sheet.grayed, strict=True):
         table.add_row(*(Text(cell) for cell in row), style="dim" if gray else None)
     return table

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Annotated, Any, NoReturn
 
@@ -49,6 +50,22 @@ def _start(
         print(context.get_help())  # noqa: T201
 
 
+class _StoppedError(Exception):
+    """Ctrl-C."""
+
+
+def _quiet(invoke: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Click prints an empty line when it sees Ctrl-C, so it gets to see another error."""
+
+    def invoked(context: Any) -> Any:
+        try:
+            return invoke(context)
+        except KeyboardInterrupt as error:
+            raise _StoppedError from error
+
+    return invoked
+
+
 def main() -> None:
     """The command `attnscope`."""
     speak(app, "attnscope")
@@ -59,12 +76,13 @@ def speak(commands: typer.Typer, name: str) -> NoReturn:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     command = typer.main.get_command(commands)
+    command.invoke = _quiet(command.invoke)  # type: ignore[method-assign, assignment]
     try:
         code = command.main(standalone_mode=False)
         sys.stdout.flush()
     except AttnscopeError as error:
         code = _complain(name, error.message(speller(command, sys.argv[1:])))
-    except (typer.Abort, KeyboardInterrupt):
+    except (_StoppedError, typer.Abort, KeyboardInterrupt):
         code = _complain(name, "stopped", 130)
     except UsageError as error:
         code = _complain(name, _usage(error))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ import typer
 
 from attnscope.cli import options
 from attnscope.errors import AttnscopeError
-from attnscope.text.classes import parse_classes
+from attnscope.text.classes import parse_classes, parse_rule
 
 
 def measure(
@@ -47,6 +48,7 @@ def measure(
 ) -> None:
     """Measure where every layer and head looks in one prompt."""
     rules = parse_classes(classes or [])
+    _refuse_segments(rules)
     groups = _groups(queries)
     chosen_layers, chosen_heads = options.numbers(layers, "--layers"), options.numbers(heads, "--heads")
     prompt = _prompt(text, file)
@@ -95,6 +97,19 @@ def measure(
     show_record(record, rules)
     if picture is not None:
         print(f"picture: {picture}")  # noqa: T201
+
+
+def _refuse_segments(rules: Mapping[str, str]) -> None:
+    """A single prompt has no segments, so a class of one would silently match nothing."""
+    for name, written in rules.items():
+        rule = parse_rule(written)
+        if rule.within is not None or rule.kind.segments(rule.argument):
+            raise AttnscopeError(
+                f"class '{name}' needs segments, which only the prompts of a study have",
+                where=f"--class {name}={written}",
+                allowed="rules for characters and special tokens",
+                todo="write a study file: attnscope new FILE",
+            )
 
 
 def _groups(queries: str) -> list[str]:

@@ -39,13 +39,13 @@ def numbers(text: str | None, option: str) -> list[int] | None:
                 f"can't read '{part.strip()}'",
                 where=option,
                 allowed="numbers from 0 such as 0,16,20 or 0-3, or all",
-                todo="write it like that",
+                todo="list the numbers, or leave the option out for all",
             ) from None
     if not chosen:
         raise AttnscopeError(
             f"'{text}' names nothing",
             where=option,
             allowed="numbers from 0 such as 0,16,20 or 0-3, or all",
-            todo="write it like that",
+            todo="list the numbers, or leave the option out for all",
         )
     return chosen

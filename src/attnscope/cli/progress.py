@@ -33,13 +33,15 @@ class Bar:
         self._began = self._last_line = time.monotonic()
 
     def __enter__(self) -> Bar:
-        self._progress.start()
+        if not self._progress.disable:
+            self._progress.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._progress.stop()
+        if not self._progress.disable:  # it would print an empty line
+            self._progress.stop()
 
     def begin(self, what: str, tokens: int) -> None:
         self._what, self._total, self._done = what, tokens, 0

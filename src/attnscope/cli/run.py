@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from attnscope.runs.perform import Outcome
     from attnscope.runs.request import RunRequest
 
+WORTH_A_RATE = 1_000  # tokens; with fewer, most of the time is not spent on measuring
 StudyName = Annotated[str, typer.Argument(help="A bundled study (symbols, filler, filler-vs-sentence, ...) or a file.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Only the first N prompts.")]
 Models = Annotated[str | None, typer.Option(help="Only these models, by label: a,b.")]
@@ -77,26 +78,30 @@ def _perform(request: RunRequest, folder: Path, command: str) -> None:
         try:
             outcome = perform_request(request, folder, bar)
         except KeyboardInterrupt:
-            bar.say(f"stopped; what has been measured is in {folder}. Continue with: {command}")
+            bar.say(_stopped(folder, command))
             raise
     if outcome.unchanged and is_reported(folder):
-        print(f"nothing to do: {folder} is up to date ({outcome.reused} cells)")  # noqa: T201
+        print(f"nothing to do: {folder} is up to date ({_cells(outcome.reused)})")  # noqa: T201
         print(f"report: {folder / 'report.html'}")  # noqa: T201
         return
     outcome.repaired += [f"{name} was missing, changed or damaged: written again" for name in changed_files(folder)]
     _summarise(outcome, report_run(folder))
 
 
+def _stopped(folder: Path, command: str) -> str:
+    from attnscope.runs.shards import SHARDS
+
+    if any((folder / SHARDS).glob("*.safetensors")):
+        return f"what has been measured is in {folder}; continue with: {command}"
+    return f"nothing has been measured yet; start again with: {command}"
+
+
 def _summarise(outcome: Outcome, reported: Reported) -> None:
     for line in outcome.repaired:
         print(f"repaired: {line}")  # noqa: T201
-    speed = (
-        f", {outcome.tokens / outcome.seconds:,.0f} tokens per second" if outcome.measured and outcome.seconds else ""
-    )
-    kept = f", {outcome.reused} were measured before" if outcome.reused else ""
-    print(f"measured {outcome.measured} cells ({outcome.tokens:,} tokens){kept} in {outcome.seconds:.0f} s{speed}")  # noqa: T201
+    print(_measured(outcome))  # noqa: T201
     if outcome.dropped:
-        print(f"dropped {len(outcome.dropped)} cells:")  # noqa: T201
+        print(f"dropped {_cells(len(outcome.dropped))}:")  # noqa: T201
         for each in outcome.dropped[:5]:
             print(f"  {each.model}, {each.condition}, prompt {each.prompt}: {each.reason}")  # noqa: T201
         if len(outcome.dropped) > 5:
@@ -105,6 +110,22 @@ def _summarise(outcome: Outcome, reported: Reported) -> None:
         print(f"figure {figure.name}: {reported.page.parent / 'figures' / figure.name}.{{svg,png,pdf,vl.json,csv,md}}")  # noqa: T201
     _print_warnings(reported)
     print(f"report: {reported.page}")  # noqa: T201
+
+
+def _measured(outcome: Outcome) -> str:
+    """What was measured and what was there already, in words."""
+    there = f"{'was' if outcome.reused == 1 else 'were'} there already"
+    if not outcome.measured:
+        return f"nothing to measure: {_cells(outcome.reused)} {there}; tables written in {outcome.seconds:.0f} s"
+    speed = ""
+    if outcome.tokens >= WORTH_A_RATE and outcome.seconds:
+        speed = f", {outcome.tokens / outcome.seconds:,.0f} tokens per second"
+    counts = f"measured {_cells(outcome.measured)} ({outcome.tokens:,} tokens) in {outcome.seconds:.0f} s{speed}"
+    return f"{counts}; {outcome.reused:,} {there}" if outcome.reused else counts
+
+
+def _cells(count: int) -> str:
+    return f"{count:,} cell{'s' * (count != 1)}"
 
 
 def _print_warnings(reported: Reported) -> None:
@@ -123,7 +144,8 @@ def report(run: Annotated[Path, typer.Argument(help="A run's folder.")]) -> None
 
     reported = report_run(run)
     _print_warnings(reported)
-    print(f"{len(reported.figures)} figures; report: {reported.page}")  # noqa: T201
+    count = len(reported.figures)
+    print(f"{count} figure{'s' * (count != 1)}; report: {reported.page}")  # noqa: T201
 
 
 def export(

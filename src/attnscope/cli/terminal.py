@@ -29,10 +29,10 @@ def show_record(record: Record, classes: Mapping[str, str]) -> None:
     """For each query group: mass by class and layer, the keys that receive most, and the text shaded by attention."""
     console = Console()
     evidence = record.evidence
-    difference = evidence["check"]["difference"]
+    difference, way = evidence["check"]["difference"], evidence["check"]["way"]
     console.print(
         f"{escape(evidence['model'])}: {len(record.tokens)} tokens, {len(record.layers)} layers x "
-        f"{len(record.heads)} heads, measured through {evidence['check']['way']}, "
+        f"{len(record.heads)} heads, measured through {'the ' * way.startswith('attention')}{way}, "
         f"within {difference:.0e} of eager attention",
         highlight=False,
     )
@@ -40,7 +40,8 @@ def show_record(record: Record, classes: Mapping[str, str]) -> None:
     for group, name in enumerate(record.queries):
         console.print()
         if table is not None:
-            console.print(_mass_table(table.filter(pl.col("queries") == name), [*classes, "other"], name))
+            shown = table.filter(pl.col("queries") == name)
+            console.print(_mass_table(shown, [*classes, "other"], name, record.unmatched(classes)))
         received = record.received[:, :, group].mean((0, 1))
         console.print(_top_table(record, received, name))
         for measure in record.measures:
@@ -52,7 +53,7 @@ def show_record(record: Record, classes: Mapping[str, str]) -> None:
             console.print(_shaded(record, received))
 
 
-def _mass_table(mass: pl.DataFrame, names: Sequence[str], queries: str) -> Table:
+def _mass_table(mass: pl.DataFrame, names: Sequence[str], queries: str, unmatched: Sequence[str]) -> Table:
     means = mass.group_by("layer", "token_class", maintain_order=True).agg(pl.col("mass", "expected").mean())
     by_place = {(row["layer"], row["token_class"]): row for row in means.iter_rows(named=True)}
     table = Table(
@@ -61,7 +62,7 @@ def _mass_table(mass: pl.DataFrame, names: Sequence[str], queries: str) -> Table
     )
     table.add_column("layer", justify="right")
     for name in names:
-        table.add_column(escape(name), justify="right")
+        table.add_column(escape(name) + ("\n(no token)" if name in unmatched else ""), justify="right")
     for layer in dict.fromkeys(mass["layer"]):
         cells = [by_place[layer, name] for name in names]
         table.add_row(str(layer), *(_times(cell["mass"], cell["expected"]) for cell in cells))
@@ -172,5 +173,7 @@ def show_models(rows: Sequence[Mapping[str, Any]], verified: Mapping[str, Sequen
     )
     console.print("Any other model: org/name on the Hub, a folder or a .gguf file; add a PEFT adapter with --adapter.")
     for way, names in verified.items():
-        console.print(f"\nverified through {way}: {', '.join(names)}", highlight=False)
+        console.print(
+            f"\nverified through {'the ' * way.startswith('attention')}{way}: {', '.join(names)}", highlight=False
+        )
     console.print("\nEvery model is compared with eager attention before its first record, and refused if it differs.")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from attnscope.analysis.profiles import profile_of
 from attnscope.analysis.received import HeadChoice
 from attnscope.analysis.run import Run
-from attnscope.analysis.spread import mean_over_prompts
+from attnscope.analysis.spread import cut_to_shares, mean_over_prompts
 from attnscope.figures import selection
 
 MOST_BARS = 200_000  # numbers that a page can carry
@@ -48,7 +48,8 @@ def _mass(run: Run) -> alt.Chart | None:
         .select("model", "condition", "prompt", "queries", "layer", "head", "token_class", "mass")
         .collect()
     )
-    means = mean_over_prompts(masses, ["model", "condition", "queries", "layer", "head", "token_class"], "mass", run.cluster_of)
+    keys = ["model", "condition", "queries", "layer", "head", "token_class"]
+    means = cut_to_shares(mean_over_prompts(masses, keys, "mass", run.cluster_of), "low", "high")
     if len(means) > MOST_BARS:
         return None
     names = run.classes
@@ -58,7 +59,7 @@ def _mass(run: Run) -> alt.Chart | None:
     data = means.with_columns(
         pl.col("token_class").replace_strict(labels),
         pl.col("mass", "low", "high").round(6),
-        bar=pl.col("model") + ", " + pl.col("condition").replace_strict(shown) + ", " + pl.col("queries"),
+        bar=pl.col("model") + " / " + pl.col("condition").replace_strict(shown) + " / " + pl.col("queries"),
         order=pl.col("token_class").replace_strict({name: place for place, name in enumerate(names)}),
     ).drop("model", "condition", "queries", "n")
     domain = list(labels.values())
@@ -122,7 +123,12 @@ def _panel(data: str, model: str, queries: str, colours: dict[str, str]) -> alt.
         .transform_flatten(["at", "attention"], as_=["position", "attention"])
         .mark_line(strokeWidth=1.4)
         .encode(
-            x=alt.X("position:Q", title="token position, whole sequence", scale=alt.Scale(nice=False)),
+            x=alt.X(
+                "position:Q",
+                title="token position, whole sequence",
+                scale=alt.Scale(nice=False),
+                axis=alt.Axis(tickMinStep=1),
+            ),
             y=alt.Y("attention:Q", title="average attention weight"),
             color=alt.Color(
                 "series:N",

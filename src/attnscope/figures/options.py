@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, Self
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from attnscope.analysis.run import Run
@@ -78,14 +78,6 @@ class HeadOptions(Options):
 
     layers: Layers = Field("all", description="As in measure, among those measured.")
     heads: Heads = Field("all", description="all, or numbers, among those measured.")
-
-    @field_validator("heads", mode="before")
-    @classmethod
-    def _all_or_numbers(cls, data: Any) -> Any:
-        if isinstance(data, str) and data != "all":
-            what = "'{given}' is not a choice of heads here; write all or a list of numbers"
-            raise PydanticCustomError("one_of", what, {"given": data})
-        return data
 
     def asked(self, model: str) -> Asked:
         if self.models is not None and model not in self.models:

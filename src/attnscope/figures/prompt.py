@@ -82,7 +82,7 @@ def received_along_prompt(record: Record) -> alt.VConcatChart:
             alt.Chart(table)
             .mark_bar(width=max(1, WIDTH // (len(table) + 1) - 1))
             .encode(
-                x=alt.X("position:Q", title="token position"),
+                x=alt.X("position:Q", title="token position", axis=alt.Axis(tickMinStep=1)),
                 y=alt.Y("received:Q", title="share of attention"),
                 tooltip=["position", "token", alt.Tooltip("received", format=".4f")],
             )

@@ -21,7 +21,8 @@ from attnscope.text.classes import OTHER
 from attnscope.text.groups import group_words as group_words
 
 # Neighbours differ in lightness, so that parts of a bar can be distinguished in gray and by colour-blind readers.
-PALETTE = ("#b2182b", "#4393c3", "#c8c8c8", "#173f5f", "#fdb863", "#8073ac", "#a6dba0", "#7f3b08")
+# None is gray: that means not significant.
+PALETTE = ("#b2182b", "#4393c3", "#fdb863", "#173f5f", "#f4b6c8", "#8073ac", "#a6dba0", "#7f3b08")
 LAYOUTS = {"chat": "in the chat template", "plain": "as plain text"}
 LINES = ("#1f77b4", "#ff7f0e", "#2ca02c", "#9467bd", "#8c564b", "#17becf")
 
@@ -132,7 +133,7 @@ def title(run: Run, options: Options, model: str, condition: str) -> str:
     label = condition_label(run, condition)
     if len(conditions(run, options)) == 1:
         return model
-    return label if len(models(run, options)) == 1 else f"{model}, {label}"
+    return label if len(models(run, options)) == 1 else f"{model} / {label}"
 
 
 def class_label(run: Run, name: str) -> str:

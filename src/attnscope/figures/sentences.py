@@ -94,16 +94,21 @@ def within(where: str, sentence: str | None) -> str | None:
     return f"{where}: {sentence[0].lower()}{sentence[1:]}" if sentence else None
 
 
-def lead(where: str, values: Mapping[str, float]) -> str | None:
-    """Which of several parts is the largest, and its share of their sum."""
-    total = sum(values.values())
-    if len(values) < 2 or total <= 0 or min(values.values()) < 0:
+def leader(values: Mapping[str, float]) -> str | None:
+    """The largest of several parts; none if two share that, or if the parts are no shares of their sum."""
+    if len(values) < 2 or sum(values.values()) <= 0 or min(values.values()) < 0:
         return None
     best = max(values.values())
     names = [name for name, value in values.items() if value == best]
-    if len(names) > 1:
+    return names[0] if len(names) == 1 else None
+
+
+def lead(where: str, values: Mapping[str, float]) -> str | None:
+    """Which of several parts is the largest, and its share of their sum."""
+    name = leader(values)
+    if name is None:
         return None
-    return f"{where}: {names[0]} has the largest share, {100 * best / total:.0f} % of the bar."
+    return f"{where}: {name} has the largest share, {100 * values[name] / sum(values.values()):.0f} % of the bar."
 
 
 def consistent(who: str, other: str, where: Sequence[str], above: Sequence[bool]) -> str | None:

@@ -51,6 +51,22 @@ def sheets(found: Compared, queries: str) -> list[Sheet]:
     return [each for each in tables if each.rows]
 
 
+def summary(found: Compared, queries: str) -> list[Sheet]:
+    """Of one query group: how each class changes in the mean over heads, and the head in which it changes most."""
+    overall = found.overall.filter(pl.col("queries") == queries)
+    rows, grayed = [], []
+    for row in _of(overall, MASS):
+        rows.append((row["token_class"], ends(row), sign(row["q"]), _counts(row)))
+        grayed.append(row["sure"] is False)
+    classes = Sheet("change in mass, mean over heads", ("class", "difference", "q", "heads that change"), rows, grayed)
+    top = _top(found.heads.filter(pl.col("queries") == queries), overall, 1)
+    columns = [top.columns.index(name) for name in ("class", "head", "difference", "q")]
+    strongest = [tuple(row[column] for column in columns) for row in top.rows]
+    title = "the head that changes most (chosen on these prompts, so the change is overestimated)"
+    heads = Sheet(title, tuple(top.columns[column] for column in columns), strongest, top.grayed)
+    return [each for each in (classes, heads) if each.rows]
+
+
 def facts(found: Compared) -> list[str]:
     """Sentences about how the comparison was made."""
     n = found.overall.filter(pl.col("n") > 0)["n"]
@@ -152,11 +168,11 @@ def _insertion(overall: pl.DataFrame, sides: tuple[str, str]) -> Sheet:
     return Sheet("the insertion", ("quantity", *sides, "difference", "q", "heads"), rows, grayed)
 
 
-def _top(heads: pl.DataFrame, overall: pl.DataFrame) -> Sheet:
+def _top(heads: pl.DataFrame, overall: pl.DataFrame, count: int = TOP) -> Sheet:
     rows, grayed = [], []
     for each in _of(overall, MASS):
         mine = heads.filter(pl.col("quantity") == MASS, pl.col("token_class") == each["token_class"])
-        for row in mine.sort("rank", "layer", "head").head(TOP if len(mine) else 0).iter_rows(named=True):
+        for row in mine.sort("rank", "layer", "head").head(count if len(mine) else 0).iter_rows(named=True):
             if not row["difference"]:
                 continue
             place = f"layer {row['layer']} head {row['head']}"

@@ -27,13 +27,17 @@ def evidence_card(run: Run) -> Document:
     return Document("Evidence", (*models, *rest))
 
 
+def _way(way: str) -> str:
+    return f"the {way}" if way.startswith("attention interface") else way.replace("eager,", "eager attention,")
+
+
 def _of_model(run: Run, label: str) -> Iterator[str]:
     known = run.manifest.models[label]
     proof, sample = known.evidence, known.sample
     adapter = known.spec.get("adapter")
     yield (
         f"{known.architecture} from {known.spec['source']}{f' with adapter {adapter}' if adapter else ''}, in "
-        f"{known.dtype} on {known.device}, read through {proof['way']}."
+        f"{known.dtype} on {known.device}, measured through {_way(proof['way'])}."
     )
     if proof.get("weights_made_from"):
         yield f"Its weights are those of {proof['weights_made_from']}."

@@ -35,8 +35,7 @@ class Audit:
 
 def audits(request: RunRequest) -> list[Audit]:
     results = []
-    options = {"trust_remote_code": request.trust_remote_code, "allow_pickle": request.allow_pickle}
-    for spec, description in fitting_models(request.study, **options):
+    for spec, description in fitting_models(request):
         context = description.facts.context
         maker = CellMaker(request.study, request.prompts, spec, description.tokenization, context)
         cells, dropped = maker.make()

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from attnscope.errors import AttnscopeError
 from attnscope.models.architecture import Architecture
 from attnscope.models.load import Description, look_up
+from attnscope.runs.request import RunRequest
 from attnscope.study.schema import DepthsSpec, Layers, ModelSpec, Study, layer_at
 
 
-def fitting_models(
-    study: Study, *, trust_remote_code: bool = False, allow_pickle: bool = False
-) -> list[tuple[ModelSpec, Description]]:
+def fitting_models(request: RunRequest) -> list[tuple[ModelSpec, Description]]:
     """Look up every model of the study; refuse if one of them, or a layer or head the study names, does not exist."""
     models = []
-    for spec in study.models:
+    allowed: dict[str, Any] = {"trust_remote_code": request.trust_remote_code, "allow_pickle": request.allow_pickle}
+    for spec in request.study.models:
         options = spec.model_dump(exclude={"label", "source", "colour", "dtype"})
-        description = look_up(spec.source, **options, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle)
-        _check(study, spec, description.facts)
+        description = look_up(spec.source, **options, **allowed)
+        _check(request, spec, description.facts)
         models.append((spec, description))
     return models
 
@@ -32,36 +33,40 @@ def chosen_layers(spec: Layers, facts: Architecture) -> list[int]:
     return list(dict.fromkeys(spec))
 
 
-def _check(study: Study, spec: ModelSpec, facts: Architecture) -> None:
-    for layer in chosen_layers(study.measure.layers, facts):
-        _refuse_unless_in("layer", layer, facts.softmax_layers, spec, "measure.layers", facts.unreadable.get(layer))
-    for head in () if study.measure.heads == "all" else study.measure.heads:
-        _refuse_unless_in("head", head, range(facts.heads), spec, "measure.heads")
-    for what, number, where in _shown(study, spec, facts):
-        measured = chosen_layers(study.measure.layers, facts) if what == "layer" else _heads(study, facts)
-        _refuse_unless_in(what, number, measured, spec, where)
+def _check(request: RunRequest, spec: ModelSpec, facts: Architecture) -> None:
+    study, measure = request.study, request.study.measure
+    for layer in chosen_layers(measure.layers, facts):
+        if layer not in facts.softmax_layers:
+            where, reason = request.place(("measure", "layers")), facts.unreadable.get(layer)
+            raise _missing("layer", layer, facts.softmax_layers, spec, where, reason)
+    for head in () if measure.heads == "all" else measure.heads:
+        if head >= facts.heads:
+            raise _missing("head", head, range(facts.heads), spec, request.place(("measure", "heads")))
+    for what, number, place in _shown(study, spec, facts):
+        measured = chosen_layers(measure.layers, facts) if what == "layer" else _heads(study, facts)
+        if number not in measured:
+            where = f"{request.place(('figures', place, f'{what}s'))}, figure {study.figures[place].name}"
+            raise _missing(what, number, measured, spec, where)
 
 
 def _heads(study: Study, facts: Architecture) -> Sequence[int]:
     return range(facts.heads) if study.measure.heads == "all" else study.measure.heads
 
 
-def _shown(study: Study, spec: ModelSpec, facts: Architecture) -> Iterator[tuple[str, int, str]]:
-    """Every layer and head that a figure names by number or depth, from 0, and the figure."""
-    for figure in study.figures:
-        asked, where = figure.asked(spec.label), f"figure {figure.name}"
+def _shown(study: Study, spec: ModelSpec, facts: Architecture) -> Iterator[tuple[str, int, int]]:
+    """Every layer and head that a figure names by number or depth, from 0, and the figure's place."""
+    for place, figure in enumerate(study.figures):
+        asked = figure.asked(spec.label)
         for layers in asked.layers:
-            yield from (("layer", number, where) for number in chosen_layers(layers, facts))
-        yield from (("head", number, where) for number in asked.heads)
+            yield from (("layer", number, place) for number in chosen_layers(layers, facts))
+        yield from (("head", number, place) for number in asked.heads)
 
 
-def _refuse_unless_in(
+def _missing(
     what: str, number: int, numbers: Sequence[int], spec: ModelSpec, where: str, reason: str | None = None
-) -> None:
-    if number in numbers:
-        return
+) -> AttnscopeError:
     gaps = len(numbers) != numbers[-1] - numbers[0] + 1
-    raise AttnscopeError(
+    return AttnscopeError(
         f"{what} {number} of {spec.label} can't be read: {reason or 'it does not exist or is not measured'}",
         where=where,
         allowed=f"{what}s {', '.join(map(str, numbers))}" if gaps else f"{what}s {numbers[0]} to {numbers[-1]}, from 0",

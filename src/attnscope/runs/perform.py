@@ -334,7 +334,7 @@ class _Performance:
 def _refuse_if_strict(request: RunRequest, dropped: Sequence[Dropped]) -> None:
     if dropped and request.strict:
         raise AttnscopeError(
-            f"{len(dropped)} prompts can't be measured; the first: {dropped[0].reason}",
+            f"{len(dropped)} prompt{'s' * (len(dropped) != 1)} can't be measured; the first: {dropped[0].reason}",
             where=f"{dropped[0].model}, {dropped[0].condition}, prompt {dropped[0].prompt}",
             allowed=("with ", Parameter("strict", True), ", every prompt must be measurable"),
             todo=("fix the prompts, or leave out ", Parameter("strict", True)),

@@ -37,7 +37,7 @@ class PlannedModel:
 
 def look_up_models(request: RunRequest) -> list[tuple[ModelSpec, Description]]:
     """The study's models; refused if one of them, or a layer or head the study names, does not exist."""
-    return fitting_models(request.study, trust_remote_code=request.trust_remote_code, allow_pickle=request.allow_pickle)
+    return fitting_models(request)
 
 
 def plan_model(request: RunRequest, spec: ModelSpec, description: Description) -> PlannedModel:

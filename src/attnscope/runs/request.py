@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
@@ -11,6 +12,7 @@ from attnscope.edits.prompt import PROMPT_EDITS
 from attnscope.edits.sources import SOURCES
 from attnscope.measures import MEASURES
 from attnscope.runs.manifest import VERSION
+from attnscope.study.file import place_in
 from attnscope.study.prompts import PromptList
 from attnscope.study.schema import Study
 from attnscope.text.groups import GROUPS
@@ -28,6 +30,8 @@ class RunRequest:
     text: str
     """The study file as it was written."""
     prompts: PromptList
+    file: str = "the study"
+    """The study file's name, for errors."""
     strict: bool = False
     forget: bool = False
     """Remove what was measured for other versions of the study."""
@@ -37,6 +41,10 @@ class RunRequest:
     allow_pickle: bool = False
     engine: str = LOCAL
     """Where batches are measured: the name of a registered engine."""
+
+    def place(self, at: Sequence[str | int]) -> str:
+        """The line and key of the study file that a path leads to, for an error."""
+        return place_in(self.text, self.file, at)
 
     @property
     def key(self) -> str:

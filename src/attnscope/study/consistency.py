@@ -18,6 +18,7 @@ from attnscope.text.groups import GROUPS, known_groups
 from attnscope.text.layout import Layout, Layouts
 from attnscope.text.rules import RULES
 from attnscope.text.segments import ANSWER, INSERTED, TEMPLATE
+from attnscope.text.sets import PROMPT_SETS
 
 RESERVED = (TEMPLATE, INSERTED, ANSWER)
 
@@ -29,6 +30,7 @@ class Problem:
     at: tuple[str | int, ...]
     what: str
     allowed: str
+    todo: str = "fix the study file"
 
 
 def layouts_of(prompts: PromptsSpec) -> Layouts | None:
@@ -42,6 +44,10 @@ def layouts_of(prompts: PromptsSpec) -> Layouts | None:
     )
 
 
+def _layouts_of_set(prompts: PromptsSpec) -> Layouts | None:
+    return PROMPT_SETS.members[prompts.set].layouts if prompts.set in PROMPT_SETS.members else None
+
+
 def problems(study: Study) -> Iterator[Problem]:
     """All problems that can be found without reading the prompts, in the order of the file."""
     yield from _duplicates([("models", place, "label") for place in range(len(study.models))], study.models, "label")
@@ -50,8 +56,8 @@ def problems(study: Study) -> Iterator[Problem]:
     yield from _of_conditions(study)
     yield from _of_classes(study)
     yield from _of_measure_names(study)
-    layouts = layouts_of(study.prompts)
-    if layouts is not None and study.prompts.items is not None:  # otherwise the prompts have to be read first
+    layouts = layouts_of(study.prompts) or _layouts_of_set(study.prompts)
+    if layouts is not None:  # otherwise the prompts have to be read first
         yield from segment_problems(study, layouts)
     for number, figure in enumerate(study.figures):
         yield from figure_problems(study, figure, number)
@@ -100,6 +106,9 @@ def _of_measure_names(study: Study) -> Iterator[Problem]:
 
 
 def _of_prompts(study: Study) -> Iterator[Problem]:
+    name = study.prompts.set
+    if name is not None and name not in PROMPT_SETS.members:
+        yield Problem(("prompts", "set"), f"unknown set of prompts '{name}'", near(name, PROMPT_SETS.members))
     layouts = layouts_of(study.prompts)
     for layout in layouts.every if layouts else ():
         at = ("prompts", layout.key)

@@ -15,6 +15,15 @@ from attnscope.study.consistency import Problem, problems, segment_problems
 from attnscope.study.schema import COLOUR, LINE, Study
 from attnscope.text.layout import Layouts
 
+_TYPES = {
+    ("model_type", "dict_type", "mapping_type", "model_attributes_type"): ("a mapping", "keys and values"),
+    ("list_type",): ("a list", "a list such as [a, b]"),
+    ("int_type", "int_parsing", "int_from_float"): ("a whole number", "a number such as 3"),
+    ("float_type", "float_parsing"): ("a number", "a number such as 0.5"),
+    ("string_type",): ("text", "text, in quotes if it looks like a number"),
+    ("bool_type", "bool_parsing"): ("true or false", "true or false"),
+}
+"""pydantic's names for wrong types -> what is expected, and how that is written."""
 _PATTERNS = {COLOUR: "a colour such as '#ff7f0e'", LINE: "text on one line"}
 BUNDLED = Path(str(files("attnscope.study") / "bundled"))
 
@@ -144,7 +153,8 @@ def problem_of(error: ValidationError) -> Problem:
 
 def _nearness(error: Any) -> tuple[int, bool]:
     """Sorts the errors of a union's members by how likely each is about what was meant."""
-    return len(error["loc"]), error["type"] in ("too_short", "too_long", "greater_than_equal", "less_than_equal")
+    own = ("unknown_key", "too_short", "too_long", "greater_than_equal", "less_than_equal")
+    return len(error["loc"]), error["type"] in own
 
 
 def _words(error: Any, context: dict[str, Any]) -> tuple[str, str]:
@@ -163,18 +173,26 @@ def _words(error: Any, context: dict[str, Any]) -> tuple[str, str]:
         return f"{given} is out of range", f"{context['ge']} or more" if "ge" in context else f"{context['le']} or less"
     if kind == "string_pattern_mismatch":
         return f"'{given}' has the wrong form", _PATTERNS.get(context["pattern"], f"text like {context['pattern']}")
+    for kinds, (expected, written) in _TYPES.items():
+        if kind in kinds:
+            return f"{'nothing' if error['input'] is None else repr(given)} is not {expected}", written
     return f"{message[0].lower()}{message[1:]}, not {given!r}", allowed
 
 
-def _located(problem: Problem, root: yaml.Node, where: str) -> AttnscopeError:
-    line, path = _line(root, problem.at)
+def place_in(text: str, where: str, at: Sequence[str | int]) -> str:
+    """The line and key of a study file that a path leads to, for an error. text: the file's content; where: its name"""
+    return _place(_composed(text, where), where, at)
+
+
+def _place(root: yaml.Node, where: str, at: Sequence[str | int]) -> str:
+    line, path = _line(root, at)
     key = ".".join(map(str, path))
-    return AttnscopeError(
-        problem.what,
-        where=f"{where}, line {line}" + (f", {key}" if key else ""),
-        allowed=problem.allowed,
-        todo="fix the study file",
-    )
+    return f"{where}, line {line}" + (f", {key}" if key else "")
+
+
+def _located(problem: Problem, root: yaml.Node, where: str) -> AttnscopeError:
+    place = _place(root, where, problem.at)
+    return AttnscopeError(problem.what, where=place, allowed=problem.allowed, todo=problem.todo)
 
 
 def _line(node: yaml.Node, location: Sequence[str | int]) -> tuple[int, list[str | int]]:

@@ -12,12 +12,21 @@ from typing import Any
 import polars as pl
 
 from attnscope.errors import AttnscopeError, near
-from attnscope.study.consistency import RESERVED, layouts_of
+from attnscope.study.consistency import RESERVED, Problem, layouts_of
 from attnscope.study.schema import PromptsSpec, Study
 from attnscope.text.layout import Layout, Layouts
 from attnscope.text.sets import PROMPT_SETS
 
 GENERATED = 40  # the default number of prompts of a set
+
+
+class PromptsError(AttnscopeError):
+    """Prompts that a study file asks for and can't have."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        where = ".".join(map(str, problem.at))
+        super().__init__(problem.what, where=where, allowed=problem.allowed, todo=problem.todo)
 
 
 @dataclass(frozen=True)
@@ -64,9 +73,7 @@ def read_prompts(study: Study, folder: Path) -> PromptList:
     prompts = _clustered([_prompt(number, row, spec, layouts) for number, row in enumerate(rows)], rows, cluster)
     for name, count in Counter(prompt.name for prompt in prompts).items():
         if count > 1:
-            raise _wrong(
-                f"{count} prompts are named '{name}'", f"prompts.id: {spec.id}", "a different name for each prompt"
-            )
+            raise _wrong(f"{count} prompts are named '{name}'", ("id",), "a different name for each prompt")
     return PromptList(prompts, layouts, f"{origin}, {len(rows)}")
 
 
@@ -85,20 +92,22 @@ def _prompt(number: int, row: Mapping[str, Any], spec: PromptsSpec, layouts: Lay
     for field in wanted:
         column = columns.get(field, field)
         if column not in row:
-            raise _wrong(f"prompt {number} has no '{column}'", f"prompts, field {field}", near(column, row))
+            raise _wrong(f"prompt {number} has no '{column}'", ("fields", field), near(column, row))
         value = row[column]
         if not isinstance(value, str | int | float) or isinstance(value, bool):
-            raise _wrong(f"'{column}' of prompt {number} is not text", f"prompts, field {field}", "text or a number")
+            raise _wrong(f"'{column}' of prompt {number} is not text", ("fields", field), "text or a number")
         fields[field] = str(value)
         try:
             fields[field].encode()
         except UnicodeEncodeError as error:
             what = f"'{column}' of prompt {number} contains an incomplete character: {error.reason}"
-            raise _wrong(what, f"prompts, field {field}", "text that UTF-8 can encode") from None
+            raise _wrong(what, ("fields", field), "text that UTF-8 can encode") from None
         if field in RESERVED and field in layouts.fields:
-            raise _wrong(f"'{field}' can't be a segment's name", "prompts", f"any name but {', '.join(RESERVED)}")
+            raise _wrong(
+                f"'{field}' can't be a segment's name", ("fields", field), f"any name but {', '.join(RESERVED)}"
+            )
     if spec.id is not None and spec.id not in row:
-        raise _wrong(f"prompt {number} has no '{spec.id}'", "prompts.id", near(spec.id, row))
+        raise _wrong(f"prompt {number} has no '{spec.id}'", ("id",), near(spec.id, row))
     name = str(row[spec.id]) if spec.id else str(number)
     return Prompt(number, name, fields, name)
 
@@ -112,7 +121,7 @@ def _clustered(prompts: Sequence[Prompt], rows: Sequence[Mapping[str, Any]], clu
         )
     for prompt, row in zip(prompts, rows, strict=True):
         if row.get(cluster) in (None, ""):
-            raise _wrong(f"prompt {prompt.number} has no '{cluster}'", f"prompts.cluster: {cluster}", near(cluster, row))
+            raise _wrong(f"prompt {prompt.number} has no '{cluster}'", ("cluster",), near(cluster, row))
     return tuple(replace(each, cluster=str(row[cluster])) for each, row in zip(prompts, rows, strict=True))
 
 
@@ -120,22 +129,20 @@ def _from_file(path: Path, name: str) -> list[dict[str, Any]]:
     readers: dict[str, Callable[[Path], list[dict[str, Any]]]]
     readers = {".jsonl": _jsonl, ".csv": _csv, ".parquet": lambda path: pl.read_parquet(path).to_dicts()}
     if path.suffix.lower() not in readers:
-        raise _wrong(f"can't read prompts from a '{path.suffix}' file", f"prompts.file: {name}", ", ".join(readers))
+        raise _wrong(f"can't read prompts from a '{path.suffix}' file", ("file",), ", ".join(readers))
     if not path.is_file():
-        raise _wrong("the file of prompts does not exist", f"prompts.file: {name}", "a path relative to the study file")
+        raise _wrong(f"there is no file of prompts '{name}'", ("file",), "a path relative to the study file")
     try:
         rows = readers[path.suffix.lower()](path)
     except pl.exceptions.ComputeError as error:
         if "more fields" not in str(error):
-            raise _wrong(
-                f"can't read the prompts: {error}", f"prompts.file: {name}", f"a {path.suffix} file"
-            ) from error
+            raise _wrong(f"can't read the prompts: {error}", ("file",), f"a {path.suffix} file") from error
         what = "a row has more fields than the header"
-        raise _wrong(what, f"prompts.file: {name}", "text with commas in double quotes") from None
+        raise _wrong(what, ("file",), "text with commas in double quotes") from None
     except (pl.exceptions.PolarsError, UnicodeDecodeError, OSError) as error:
-        raise _wrong(f"can't read the prompts: {error}", f"prompts.file: {name}", f"a {path.suffix} file") from error
+        raise _wrong(f"can't read the prompts: {error}", ("file",), f"a {path.suffix} file") from error
     if not rows:
-        raise _wrong("there are no prompts in the file", f"prompts.file: {name}", "at least one row")
+        raise _wrong("there are no prompts in the file", ("file",), "at least one row")
     return rows
 
 
@@ -147,18 +154,21 @@ def _jsonl(path: Path) -> list[dict[str, Any]]:
         try:
             row = json.loads(line)
         except json.JSONDecodeError as error:
-            raise _wrong(
-                f"line {number} is not JSON: {error.msg}", f"{path.name}, line {number}", "one object per line"
-            ) from None
+            raise _bad_line(path, number, f"line {number} is not JSON: {error.msg}") from None
         if not isinstance(row, dict):
-            raise _wrong(f"line {number} is not an object", f"{path.name}, line {number}", "one object per line")
+            raise _bad_line(path, number, f"line {number} is not an object")
         rows.append(row)
     return rows
+
+
+def _bad_line(path: Path, number: int, what: str) -> AttnscopeError:
+    where = f"{path.name}, line {number}"
+    return AttnscopeError(what, where=where, allowed="one JSON object per line", todo="fix the line")
 
 
 def _csv(path: Path) -> list[dict[str, Any]]:
     return pl.read_csv(path, infer_schema=False).fill_null("").to_dicts()
 
 
-def _wrong(what: str, where: str, allowed: str) -> AttnscopeError:
-    return AttnscopeError(what, where=where, allowed=allowed, todo="fix the study file or the prompts")
+def _wrong(what: str, at: tuple[str, ...], allowed: str) -> PromptsError:
+    return PromptsError(Problem(("prompts", *at), what, allowed, "fix the study file or the prompts"))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, SerializeAsAny, field_validator, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, SerializeAsAny, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from attnscope.spec import NamedSpec
@@ -126,8 +126,25 @@ def layer_at(depth: float, layers: int) -> int:
 
 
 Numbers = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
-Layers = Literal["all"] | DepthsSpec | Numbers
-Heads = Literal["all"] | Numbers
+
+
+def _choice(what: str, allowed: str, *types: type) -> BeforeValidator:
+    """Refuse what is no choice of layers or heads at all, naming every way to write one."""
+
+    def check(data: Any) -> Any:
+        if data == "all" or isinstance(data, types):
+            return data
+        context = {"given": "nothing" if data is None else f"'{data}'", "near": allowed}
+        raise PydanticCustomError("one_of", f"{{given}} is not a choice of {what} here", context)
+
+    return BeforeValidator(check)
+
+
+Layers = Annotated[
+    Literal["all"] | DepthsSpec | Numbers,
+    _choice("layers", "all, a list of numbers such as [0, 16], or {depths: [0, 0.5, 1]}", list, dict, DepthsSpec),
+]
+Heads = Annotated[Literal["all"] | Numbers, _choice("heads", "all, or a list of numbers such as [0, 3]", list)]
 
 
 class MeasureSpec(Spec):

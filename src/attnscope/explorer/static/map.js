@@ -172,8 +172,10 @@ function walk(context, figure, chosen, numbered, open) {
     cell.each.classList.add("cursor");
     cell.each.parentNode.append(cell.each);
     const { layer, head, value, q, floor } = cell.datum;
-    const insignificant = (q !== null && q >= 0.05) || (floor !== null && Math.abs(value) <= floor);
-    announce(`layer ${layer} head ${head}: ${number(value)}${insignificant ? ", not significant or within rounding" : ""}`);
+    const changed = Boolean(chosen.minus || chosen.minus_model);
+    const insignificant = q >= 0.05 || (floor !== null && Math.abs(value) <= floor);
+    const significance = q === null ? ", not tested" : insignificant ? ", not significant or within rounding" : "";
+    announce(`layer ${layer} head ${head}: ${number(value)}${changed ? significance : ""}`);
   };
   Object.assign(context.keys, {
     ArrowRight: move(1, 0),

@@ -47,9 +47,9 @@ def _upper_end(kind: str, table: pl.DataFrame) -> float | None:
 
 def _top_heads(table: pl.DataFrame) -> list[dict[str, Any]]:
     """The heads with the largest values on a map, panel by panel."""
-    significant = pl.col("q").is_null() | (
-        (pl.col("q") < FALSE_DISCOVERIES) & (pl.col("value").abs() > pl.col("floor").fill_null(0))
-    )
+    above_floor = pl.col("value").abs() > pl.col("floor").fill_null(0)
+    tested = pl.when(pl.col("q").is_not_null())  # what was not tested is neither significant nor insignificant
+    significant = tested.then((pl.col("q") < FALSE_DISCOVERIES) & above_floor)
     heads = []
     for _, panel in table.group_by("panel", maintain_order=True):
         ranked = panel.with_columns(significant=significant).sort(

@@ -81,7 +81,7 @@ def prompt_text(run: Run, choice: PromptChoice) -> PromptText:
         raise AttnscopeError(
             f"prompt {choice.prompt} was not measured on {choice.model} under {choice.condition}",
             where="prompt",
-            allowed=f"{len(numbers)} prompts from {numbers[0]} to {numbers[-1]}" if numbers else "none so far",
+            allowed=f"prompts from {numbers[0]} to {numbers[-1]}" if numbers else "none so far",
             todo="choose another",
         )
     spec = choice.spec()

@@ -9,7 +9,7 @@ import altair as alt
 import polars as pl
 
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES
-from attnscope.figures import selection, sentences
+from attnscope.figures import selection
 from attnscope.figures.compose import Description, faceted, joined
 from attnscope.figures.kind import Look
 from attnscope.figures.kinds.bars.prose import differs, times_uniform
@@ -93,7 +93,8 @@ def legend(table: pl.DataFrame, look: Look) -> str:
     if table["expected"].is_not_null().any():
         words += " x: the bar relative to uniform attention."
     if table["q"].is_not_null().any():
-        against = sentences.listed(list(dict.fromkeys(table["against"].drop_nulls())))
+        references = list(dict.fromkeys(table["against"].drop_nulls()))
+        against = references[0] if len(references) == 1 else "the bar it is compared with"
         words += f" {DIFFERS}: the whole bar differs from {against}, paired by prompt (q < {FALSE_DISCOVERIES})."
         if any(differs(row) is False for row in table.iter_rows(named=True)):
             words += " Gray: not significant, or within rounding error."

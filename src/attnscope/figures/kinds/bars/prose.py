@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations, pairwise
+from itertools import pairwise
 from typing import Any
 
 import polars as pl
 
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES
 from attnscope.analysis.run import Run
-from attnscope.analysis.spread import INTERVAL, extent
+from attnscope.analysis.spread import CUT, INTERVAL, extent, is_cut
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Look
 from attnscope.figures.kinds.bars.options import BarsOptions
 from attnscope.figures.prose import Document, Strong, Text, document
+
+PAIRS = (
+    "Each condition is compared with the first of its model, and each model's first condition with that of the first "
+    "model."
+)
+MOST_BARS, MOST_GROUPS = 6, 4  # described one by one; where there are more, the table has the rest
+MOST_PAIRS = 4
 
 Row = dict[str, Any]
 
@@ -25,12 +33,16 @@ def look(run: Run, options: BarsOptions, table: pl.DataFrame) -> Look:
     whose = selection.group_words(selection.queries(run, options))
     heads = selection.heads_words(run, options)
     least, most = extent(table["n"])
-    interval = f"whisker: {INTERVAL}" if most > 1 else "one prompt, so no interval"
+    totals = table.select(pl.col("mass").sum().over("group", "bar"))["mass"]
+    cut = CUT if is_cut(totals, table["total_low"], table["total_high"]) else ""
+    interval = f"whisker: {INTERVAL}{cut}" if most > 1 else "one prompt, so no interval"
     prompts = sentences.range_of(least, most, "prompt")
+    many = len(options.models_of(run)) > 1 and len(options.conditions_of(run)) > 1
     return Look(
         title=options.title or "Where attention lands, by kind of token",
         y=options.y or "share of attention",
         caption=f"Attention from {whose}, mean over {heads} and n = {prompts}; {interval}."
+        + (f" {PAIRS}" if many and table["difference"].is_not_null().any() else "")
         + (" Layers and heads are numbered from 1." if options.number_from else ""),
         number_from=options.number_from,
     )
@@ -57,43 +69,41 @@ class _Bar:
         return {row["token_class"]: row["mass"] for row in self.rows}
 
 
+Bars = dict[tuple[str, str], _Bar]
+"""By group and name, in the order drawn."""
+
+
 def write(table: pl.DataFrame, look: Look) -> Document:
     groups, names, classes = (list(dict.fromkeys(table[column])) for column in ("group", "bar", "token_class"))
     bars = _bars(table, groups, names, classes)
     totals = {f"{bar.group}, {bar.name}": bar.total for bar in bars.values()}
-    by_name = {name: {group: bars[group, name].total for group in groups if (group, name) in bars} for name in names}
+    times = " x: relative to uniform attention, such as x2.00 for twice as much."
     return document(
         look.title,
         {
             "Overview": [
                 f"Stacked bars in {sentences.counted(len(groups), 'group')} ({sentences.listed(groups)}) of "
-                f"{sentences.counted(len(names), 'bar')} ({sentences.listed(names)}).",
+                f"{sentences.counted(len(names), 'bar')} ({sentences.listed(names)}). "
                 f"From the bottom up: {sentences.listed(classes)}.",
                 look.caption,
             ],
             "Axes": [
-                f"Vertical: {look.y or 'mass'}; the highest bar reaches {sentences.number(max(totals.values()))}.",
-                "Horizontal: the name of each bar is below it, the name of its group above.",
-                "x: relative to uniform attention, such as x2.00 for twice as much."
-                if table["expected"].is_not_null().any()
-                else None,
+                f"Vertical: {look.y or 'mass'}; the highest bar reaches {sentences.number(max(totals.values()))}. "
+                "Horizontal: the name of each bar is below it, the name of its group above."
+                f"{times if table['expected'].is_not_null().any() else ''}",
             ],
-            "Numbers": [_numbers(bar) for bar in bars.values()],
+            "Numbers": list(_numbers(bars, groups)),
             "Observations": [
-                sentences.extreme(totals, "bar", most=True),
-                sentences.extreme(totals, "bar", most=False),
-                *_everywhere(bars, groups, names),
-                *_pairs(bars, groups, names),
-                *(sentences.trend(values, f"The bar of {name}") for name, values in by_name.items()),
-                *(sentences.lead(f"{bar.group}, {bar.name}", bar.parts) for bar in bars.values()),
+                _extremes(totals),
+                *_comparisons(bars, groups, names),
+                _trends(bars, groups, names),
+                _leads(list(bars.values())),
             ],
         },
     )
 
 
-def _bars(
-    table: pl.DataFrame, groups: Sequence[str], names: Sequence[str], classes: Sequence[str]
-) -> dict[tuple[str, str], _Bar]:
+def _bars(table: pl.DataFrame, groups: Sequence[str], names: Sequence[str], classes: Sequence[str]) -> Bars:
     rows = {(row["group"], row["bar"], row["token_class"]): row for row in table.iter_rows(named=True)}
     bars = {
         (group, name): [rows[group, name, each] for each in classes if (group, name, each) in rows]
@@ -103,37 +113,114 @@ def _bars(
     return {place: _Bar(*place, parts) for place, parts in bars.items() if parts}
 
 
-def _numbers(bar: _Bar) -> Text:
-    parts = [
-        f"{row['token_class']} {sentences.with_interval(row['mass'], row['low'], row['high'])}{_times([row])}"
-        for row in bar.rows
+def _numbers(bars: Bars, groups: Sequence[str]) -> Iterator[Text]:
+    """Every part of every bar; of many, how high each bar is; of many groups, only those with an extreme bar."""
+    if len(bars) <= MOST_BARS:
+        for bar in bars.values():
+            parts = [f"{row['token_class']} {_size(row['mass'], row['low'], row['high'], [row])}" for row in bar.rows]
+            whole = _size(bar.total, *bar.interval, bar.rows)
+            yield Strong(f"{bar.group}, {bar.name}"), f": {'; '.join(parts)}; together {whole}."
+        return
+    shown = groups
+    if len(groups) > MOST_GROUPS:
+        ordered = sorted(bars.values(), key=lambda bar: bar.total)
+        shown = [group for group in groups if group in (ordered[0].group, ordered[-1].group)]
+    for group in shown:
+        heights = [f"{bar.name} {_size(bar.total, *bar.interval, bar.rows)}" for bar in _of_group(bars, group)]
+        yield Strong(group), f": {'; '.join(heights)}."
+    yield "The table has the parts of every bar" + (" and the other groups." if len(shown) < len(groups) else ".")
+
+
+def _size(mass: float, low: float | None, high: float | None, rows: Sequence[Row]) -> str:
+    times = times_uniform(rows)
+    return sentences.with_interval(mass, low, high) + (f", {times}" if times else "")
+
+
+def _of_group(bars: Bars, group: str) -> list[_Bar]:
+    return [bar for bar in bars.values() if bar.group == group]
+
+
+def _extremes(totals: dict[str, float]) -> str:
+    both = (sentences.extreme(totals, "bar", most=most) for most in (True, False))
+    return " ".join(sentence for sentence in both if sentence)
+
+
+def _comparisons(bars: Bars, groups: Sequence[str], names: Sequence[str]) -> Iterator[str | None]:
+    """Pair by pair; where these are many, one sentence per pair for all groups."""
+    pairs = [
+        (one, two, [group for group in groups if (group, one) in bars and (group, two) in bars])
+        for one, two in _pairs(bars, names)
     ]
-    whole = f"{sentences.with_interval(bar.total, *bar.interval)}{_times(bar.rows)}"
-    return Strong(f"{bar.group}, {bar.name}"), f": {'; '.join(parts)}; together {whole}."
+    if sum(len(shared) for *_, shared in pairs) <= MOST_PAIRS:
+        for one, two, shared in pairs:
+            yield from (_comparison(bars[group, one], bars[group, two]) for group in shared)
+        return
+    for one, two, shared in pairs:
+        rows = [bars[group, two].rows[0] for group in shared]
+        if any(row["against"] == one and row["q"] is not None for row in rows):
+            yield _tested(rows)
+        else:
+            above = [bars[group, one].total > bars[group, two].total for group in shared]
+            yield sentences.consistent(one, two, shared, above)
 
 
-def _everywhere(bars: dict[tuple[str, str], _Bar], groups: Sequence[str], names: Sequence[str]) -> Iterator[str | None]:
-    """Which of two neighbours is above the other, in all groups or some."""
-    for one, two in pairwise(names):
-        if all((group, name) in bars for group in groups for name in (one, two)):
-            above = [bars[group, one].total > bars[group, two].total for group in groups]
-            yield sentences.consistent(one, two, groups, above)
+def _pairs(bars: Bars, names: Sequence[str]) -> list[tuple[str, str]]:
+    """Which bars are compared: those that the table pairs; if it pairs none, neighbours."""
+    paired = dict.fromkeys((bar.rows[0]["against"], bar.name) for bar in bars.values() if bar.rows[0]["against"])
+    known = [(one, two) for one, two in paired if one in names]
+    return known or list(pairwise(names))
 
 
-def _pairs(bars: dict[tuple[str, str], _Bar], groups: Sequence[str], names: Sequence[str]) -> Iterator[str | None]:
-    """How two bars of a group compare: within prompts where that is known, else by their intervals."""
-    for group in groups:
-        for one, two in combinations(names, 2):
-            if (group, one) not in bars or (group, two) not in bars:
-                continue
-            first, second = bars[group, one], bars[group, two]
-            against = second.rows[0]["against"]
-            if against != one and (group, against) in bars:
-                continue  # the second bar is compared with another one
-            paired = _paired(second.rows[0]) if against == one else None
-            yield paired or sentences.comparison(
-                group, (one, first.total, *first.interval), (two, second.total, *second.interval)
-            )
+def _comparison(first: _Bar, second: _Bar) -> str | None:
+    """Within prompts where that is known, else by their intervals."""
+    paired = _paired(second.rows[0]) if second.rows[0]["against"] == first.name else None
+    return paired or sentences.comparison(
+        first.group, (first.name, first.total, *first.interval), (second.name, second.total, *second.interval)
+    )
+
+
+def _tested(rows: Sequence[Row]) -> str:
+    """In which groups a bar differs from the one it is compared with."""
+    verdicts: dict[str, list[str]] = {"above": [], "below": [], "not significant": [], "not tested": []}
+    for row in rows:
+        verdict = differs(row)
+        size = "" if not verdict else f" ({row['difference']:+.4f})"
+        side = "above" if (row["difference"] or 0) > 0 else "below"
+        place = "not tested" if verdict is None else side if verdict else "not significant"
+        verdicts[place].append(f"{row['group']}{size}")
+    parts = [f"{words} in {sentences.listed(where)}" for words, where in verdicts.items() if where]
+    how = f"paired by prompt (significant: q < {FALSE_DISCOVERIES} and more than rounding error)"
+    return f"{rows[0]['bar']} against {rows[0]['against']}, {how}: {'; '.join(parts)}."
+
+
+def _trends(bars: Bars, groups: Sequence[str], names: Sequence[str]) -> str | None:
+    """Which bars rise or fall at every step from group to group."""
+    by_name = {name: {group: bars[group, name].total for group in groups if (group, name) in bars} for name in names}
+    if len(names) <= 2:
+        sentence = " ".join(each for name in names if (each := sentences.trend(by_name[name], f"The bar of {name}")))
+        return sentence or None
+    ways: dict[str, list[str]] = {"rise": [], "fall": []}
+    for name, values in by_name.items():
+        for word, names_of in ways.items():
+            if f" {word}s at every step" in (sentences.trend(values, "It") or ""):
+                names_of.append(name)
+    parts = [f"{sentences.listed(those)} {word}" for word, those in ways.items() if those]
+    return f"From group to group, at every step: {'; '.join(parts)}." if parts else None
+
+
+def _leads(bars: Sequence[_Bar]) -> str | None:
+    """Which class has the largest share of the bars."""
+    if len(bars) <= 2:
+        sentence = " ".join(each for bar in bars if (each := sentences.lead(f"{bar.group}, {bar.name}", bar.parts)))
+        return sentence or None
+    leaders = [sentences.leader(bar.parts) for bar in bars]
+    counts = Counter(leader for leader in leaders if leader is not None)
+    if not counts:
+        return None
+    if len(counts) == 1 and None not in leaders:
+        return f"{next(iter(counts))} has the largest share of every bar."
+    parts = [f"{name} in {count} of {len(bars)}" for name, count in counts.most_common()]
+    return f"The class with the largest share of the bar: {sentences.listed(parts)}."
 
 
 def _paired(row: Row) -> str | None:
@@ -165,8 +252,3 @@ def times_uniform(rows: Sequence[Row]) -> str:
     if any(each is None for each in expected) or sum(expected) <= 0:
         return ""
     return f"x{sum(row['mass'] for row in rows) / sum(expected):.2f}"
-
-
-def _times(rows: Sequence[Row]) -> str:
-    times = times_uniform(rows)
-    return f", {times}" if times else ""

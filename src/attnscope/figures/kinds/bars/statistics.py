@@ -1,4 +1,4 @@
-"""Run -> the mass of each class in each layer, and how each bar differs from the first of its group."""
+"""Run -> the mass of each class in each layer, and how each bar differs from its reference."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import polars as pl
 from attnscope.analysis.effects import effects
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import Side, masses
-from attnscope.analysis.spread import mean_over_prompts
+from attnscope.analysis.spread import cut_to_shares, mean_over_prompts
 from attnscope.figures import selection
 from attnscope.figures.kind import Column
 from attnscope.figures.kinds.bars.options import BarsOptions
@@ -23,12 +23,14 @@ COLUMNS = (
     Column("bar", pl.String, "the bar's name, such as a model's"),
     Column("token_class", pl.String, "the part of the bar, from the bottom up"),
     Column("mass", pl.Float64, "its height"),
-    Column("low", pl.Float64, "lower end of its interval", optional=True),
-    Column("high", pl.Float64, "upper end of its interval", optional=True),
-    Column("total_low", pl.Float64, "lower end of the whole bar's interval", optional=True),
-    Column("total_high", pl.Float64, "upper end of the whole bar's interval", optional=True),
+    Column("low", pl.Float64, "lower end of its interval, cut at 0", optional=True),
+    Column("high", pl.Float64, "upper end of its interval, cut at 1", optional=True),
+    Column("total_low", pl.Float64, "lower end of the whole bar's interval, cut at 0", optional=True),
+    Column("total_high", pl.Float64, "upper end of the whole bar's interval, cut at 1", optional=True),
     Column("expected", pl.Float64, "its height under uniform attention", optional=True),
-    Column("against", pl.String, "the bar that this one is compared with", optional=True, gaps=True),
+    Column(
+        "against", pl.String, "the bar that this one is compared with; empty if with none", optional=True, gaps=True
+    ),
     Column("difference", pl.Float64, "the whole bar minus that one, mean within prompts", optional=True, gaps=True),
     Column("difference_low", pl.Float64, "lower end of its interval", optional=True, gaps=True),
     Column("difference_high", pl.Float64, "upper end of its interval", optional=True, gaps=True),
@@ -52,7 +54,7 @@ def table(run: Run, options: BarsOptions) -> pl.DataFrame:
         .sort(places)
         .with_columns(colour=pl.col("token_class").replace_strict(selection.class_colours(run, names)))
     )
-    against = _against_first(pl.concat([part.totals for part in parts]), bars, run.study.seed)
+    against = _differences(pl.concat([part.totals for part in parts]), bars, run.study.seed)
     noise = pl.concat([part.noise for part in parts])
     other = noise.rename({"bar": "against", "noise": "other"})
     against = (
@@ -79,9 +81,10 @@ def _of_model(run: Run, options: BarsOptions, model: str) -> _OfModel:
     by_prompt = pl.concat([_over_heads(run, options, Side(run, model, name)) for name in shown])
     total = by_prompt.group_by("condition", "layer", "prompt", maintain_order=True).agg(pl.col("mass").sum())
     keys = ["condition", "layer"]
-    means = mean_over_prompts(by_prompt, [*keys, "token_class"], "mass")
+    means = cut_to_shares(mean_over_prompts(by_prompt, [*keys, "token_class"], "mass"), "low", "high")
     expected = by_prompt.group_by([*keys, "token_class"]).agg(pl.col("expected").mean())
-    whole = mean_over_prompts(total, keys, "mass").select(*keys, total_low="low", total_high="high")
+    whole = cut_to_shares(mean_over_prompts(total, keys, "mass"), "low", "high")
+    whole = whole.select(*keys, total_low="low", total_high="high")
     groups = {layer: _group(run, options, labels, layer, run.depth(model)) for layer in layers}
     titles = {
         "group": pl.col("layer").replace_strict(groups),
@@ -142,14 +145,25 @@ def _noise(run: Run, options: BarsOptions, model: str) -> dict[int, float | None
     return {layer: None if noise is None else float(noise[place, heads].mean()) for place, layer in enumerate(layers)}
 
 
-def _against_first(totals: pl.DataFrame, bars: pl.DataFrame, seed: int) -> pl.DataFrame:
-    """Each bar minus the first of its group, prompt by prompt, with its interval and q."""
-    order = bars.select("group", "bar").unique(maintain_order=True)
-    first = order.unique("group", keep="first", maintain_order=True).rename({"bar": "against"})
-    base = totals.join(first, left_on=["group", "bar"], right_on=["group", "against"])
-    others = order.join(first, on="group", maintain_order="left").filter(pl.col("bar") != pl.col("against"))
+def _compared(bars: pl.DataFrame) -> pl.DataFrame:
+    """group, bar, against: pairs that differ in one thing only, so that a difference can be attributed to it.
+
+    A condition is compared with the first condition of the same model, and a model's first condition with that of the
+    first model. bars: sorted by model, then by condition.
+    """
+    order = bars.select("group", "bar", "model_place").unique(maintain_order=True)
+    of_model, of_group = pl.col("bar").first().over("group", "model_place"), pl.col("bar").first().over("group")
+    against = pl.when(pl.col("bar") != of_model).then(of_model).otherwise(of_group)
+    return order.select("group", "bar", against=against).filter(pl.col("bar") != pl.col("against"))
+
+
+def _differences(totals: pl.DataFrame, bars: pl.DataFrame, seed: int) -> pl.DataFrame:
+    """Each bar minus the one it is compared with, prompt by prompt, with its interval and q."""
+    others = _compared(bars)
+    base = totals.select("group", "prompt", against="bar", base="mass")
     wide = (
-        totals.join(base.select("group", "prompt", base="mass"), on=["group", "prompt"])
+        others.join(totals, on=["group", "bar"])
+        .join(base, on=["group", "prompt", "against"])
         .sort("prompt")
         .with_columns(difference=pl.col("mass") - pl.col("base"))
         .pivot(on="prompt", index=["group", "bar"], values="difference")
@@ -179,4 +193,4 @@ def _bar(run: Run, model: str, *, many_models: bool, many_conditions: bool) -> p
     condition = pl.col("condition").replace_strict(labels)
     if not many_conditions:
         return pl.lit(model)
-    return pl.lit(f"{model}, ") + condition if many_models else condition
+    return pl.lit(f"{model} / ") + condition if many_models else condition

@@ -11,7 +11,7 @@ from attnscope.figures import selection
 from attnscope.figures.compose import Description, joined
 from attnscope.figures.kind import Look
 
-UNSURE = f"datum.q !== null && (datum.q >= {FALSE_DISCOVERIES} || abs(datum.value) <= datum.floor)"
+UNSURE = f"isValid(datum.q) && (datum.q >= {FALSE_DISCOVERIES} || abs(datum.value) <= datum.floor)"
 COLOURS = {CHANGE: "#222222", DILUTION: "#4393c3", REDISTRIBUTION: "#d6604d"}
 SHAPES = {CHANGE: "diamond", DILUTION: "circle", REDISTRIBUTION: "square"}
 

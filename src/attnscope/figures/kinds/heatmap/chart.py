@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import altair as alt
 import polars as pl
 
@@ -10,6 +12,7 @@ from attnscope.figures import selection, sentences
 from attnscope.figures.compose import Description, joined
 from attnscope.figures.kind import Look
 
+ENDS = ".4~g"  # how a legend writes the ends of its scale; by default they would be rounded
 WIDEST = 60  # layers side by side
 STEP = 15  # a cell's side
 NARROW, LEGEND = 560, 150  # pixels: a screen with no room beside the map; what is beside it otherwise
@@ -17,7 +20,8 @@ LARGEST, MARGIN = 30, 55  # a cell's side on a screen; what a panel needs beside
 DARK = 0.6  # of the scale: black text can't be seen on it
 GRAY = "#bdbdbd"
 INK, PAPER = "#000000", "#ffffff"  # on a cell, whatever the page's own colours are
-UNSURE = f"(datum.q !== null && (datum.q >= {FALSE_DISCOVERIES} || abs(datum.value) <= datum.floor))"
+UNSURE = f"(isValid(datum.q) && (datum.q >= {FALSE_DISCOVERIES} || abs(datum.value) <= datum.floor))"
+UNTESTED = f"(!isValid(datum.q) || {UNSURE})"  # gray on a map with tests, where full colour says significant
 DASHED = 0.1  # of the scale: cells this far below zero get a dash, as in gray both ends are dark
 
 
@@ -31,7 +35,8 @@ def draw(table: pl.DataFrame, look: Look) -> Description:
     )
     sorted_heads = table["row"].is_not_null().any()
     step, beside = _sizes(look.room, max(1, table["layer"].n_unique()), table["panel"].n_unique())
-    key = alt.Legend() if look.room is None or look.room > NARROW else alt.Legend(orient="bottom")
+    side: Any = alt.Undefined if look.room is None or look.room > NARROW else "bottom"
+    key = alt.Legend(values=[-reach, 0, reach] if signed else [0, reach / 2, reach], format=ENDS, orient=side)
     colour = alt.Color("value:Q", scale=scale, title=sentences.wrapped(look.y, 18), legend=key)
     tooltip = [
         alt.Tooltip("layer:O"),
@@ -41,22 +46,30 @@ def draw(table: pl.DataFrame, look: Look) -> Description:
         alt.Tooltip("n:Q"),
     ]
     charts = []
-    for title in dict.fromkeys(table["panel"]):
+    for title, cells in _panels(table).items():
+        gray = UNTESTED if cells["q"].is_not_null().any() else UNSURE
         base = alt.Chart().encode(
             x=alt.X("layer:O", title="layer", axis=alt.Axis(labelAngle=0, labelOverlap="greedy")),
             y=alt.Y("row:O", title="strongest first") if sorted_heads else alt.Y("head:O", title="head"),
         )
         layers = [
             base.mark_rect().encode(colour, tooltip),
-            base.transform_filter(UNSURE).mark_rect(color=GRAY).encode(tooltip=tooltip),
+            base.transform_filter(gray).mark_rect(color=GRAY).encode(tooltip=tooltip),
         ]
         if signed:
-            below = base.transform_filter(f"datum.value < {-DASHED * reach} && !{UNSURE}")
+            below = base.transform_filter(f"datum.value < {-DASHED * reach} && !{gray}")
             ink = alt.ColorValue(INK, condition={"test": f"datum.value < {-DARK * reach}", "value": PAPER})
             layers.append(below.mark_text(fontSize=9, text="–").encode(ink))
-        cells = table.filter(pl.col("panel") == title)
         charts.append(joined("layer", layers, cells, width=alt.Step(step), height=alt.Step(step), title=title))
     return joined("concat", charts, columns=beside, title=selection.title_of(look, legend(table, look), 80))
+
+
+def _panels(table: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """The cells under each title, which says so if this panel is not tested and another one is."""
+    parts = {title: table.filter(pl.col("panel") == title) for title in dict.fromkeys(table["panel"])}
+    if table["q"].is_null().all():
+        return parts
+    return {f"{title} (not tested)" if part["q"].is_null().all() else title: part for title, part in parts.items()}
 
 
 def _sizes(room: int | None, layers: int, panels: int) -> tuple[int, int]:
@@ -70,8 +83,10 @@ def _sizes(room: int | None, layers: int, panels: int) -> tuple[int, int]:
 
 def legend(table: pl.DataFrame, look: Look) -> str:
     words = " The heads of each layer are sorted by size." if table["row"].is_not_null().any() else ""
-    words += " A dash: below zero by more than a tenth of the scale." if (table["value"] < 0).any() else ""
+    words += " A dash marks cells more than a tenth of the scale below zero." if (table["value"] < 0).any() else ""
     if table["q"].is_not_null().any():
         rounding = " or within rounding error" if table["floor"].is_not_null().any() else ""
-        words += f" Gray: not significant (q >= {FALSE_DISCOVERIES}){rounding}."
+        gaps = any(0 < part["q"].null_count() < len(part) for part in _panels(table).values())
+        untested = ", or not tested" if gaps else ""
+        words += f" Gray: not significant (q >= {FALSE_DISCOVERIES}){rounding}{untested}."
     return words

@@ -64,9 +64,10 @@ def _matching(run: Run, options: HeatmapOptions) -> str:
 def _untested(options: HeatmapOptions, table: pl.DataFrame) -> str:
     if not options.difference or not table["q"].is_null().any():
         return ""
+    some = "" if table["q"].is_null().all() else " in some cells"
     if extent(table["n"])[0] < FEWEST:
-        return "; too few prompts for a test"
-    return "; not tested, because one side has none of it by construction"
+        return f"; too few prompts for a test{some}"
+    return f"; not tested{some}, because one side has none of it by construction"
 
 
 def write(table: pl.DataFrame, look: Look) -> Document:
@@ -104,7 +105,7 @@ def write(table: pl.DataFrame, look: Look) -> Document:
 def _counts(cells: pl.DataFrame) -> Iterator[str]:
     """The mean, and how many heads change or are above zero."""
     mean = sentences.number(float(cells["value"].mean()))  # type: ignore[arg-type]
-    yield f"the mean over {len(cells)} heads is {mean}."
+    yield f"the mean over {sentences.counted(len(cells), 'head')} is {mean}."
     if cells["q"].is_not_null().any():
         above_floor = pl.col("value").abs() > pl.col("floor").fill_null(0)
         significant = cells.filter(pl.col("q") < FALSE_DISCOVERIES, above_floor)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import altair as alt
 import polars as pl
 
@@ -14,6 +16,7 @@ from attnscope.figures.kinds.lines.statistics import FULL, SHARED
 HEIGHT = 190
 BESIDE = 3  # panels in a row
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2])
+SIGNIFICANT = f"isValid(datum.q) && datum.q < {FALSE_DISCOVERIES}"  # in Vega, null is below any positive number
 X_TITLES = {SHARED: "token position, insertion cut out", FULL: "token position, whole sequence"}
 
 
@@ -51,13 +54,14 @@ def legend(table: pl.DataFrame, look: Look) -> str:
 
 def _panel(panel: pl.DataFrame, title: str, y: str, x: str, scale: alt.Scale, width: int) -> Description:
     panel = panel.select("series", "position", "attention", "low", "high", "n", "inserted", "q")
-    place = alt.X("position:Q", title=x, scale=alt.Scale(nice=False))
+    place = alt.X("position:Q", title=x, scale=alt.Scale(nice=False), axis=alt.Axis(tickMinStep=1))
     key = alt.Legend(title=None, orient="top", symbolOpacity=1, symbolType="stroke", symbolStrokeWidth=2)
     colour = alt.Color("series:N", scale=scale, legend=key)
     base = alt.Chart()
     layers = _insertion(panel, x)
     if panel["low"].is_not_null().any():
-        band = base.transform_calculate(low="max(0, datum.low)")  # a mean of shares is not below zero
+        ends = {"low": "max(0, datum.low)", "high": "min(1, datum.high)"}  # whatever table it is, attention is a share
+        band = base.transform_filter("isValid(datum.low) && isValid(datum.high)").transform_calculate(**ends)
         layers.append(band.mark_area(opacity=0.22).encode(place, alt.Y("low:Q"), alt.Y2("high:Q"), colour))
     line = base.mark_line(strokeWidth=1.4).encode(
         x=place,
@@ -76,7 +80,7 @@ def _panel(panel: pl.DataFrame, title: str, y: str, x: str, scale: alt.Scale, wi
     layers.append(line)
     different = set(panel.filter(pl.col("q") < FALSE_DISCOVERIES)["series"])
     for row, name in enumerate(name for name in scale.domain if name in different):
-        there = base.transform_filter((alt.datum.series == name) & (alt.datum.q < FALSE_DISCOVERIES))
+        there = base.transform_filter(f"datum.series === {json.dumps(name)} && {SIGNIFICANT}")
         ticks = there.mark_tick(orient="vertical", size=5, thickness=1.6)
         layers.append(ticks.encode(place, _y(HEIGHT - 3 - 6 * row), colour))
     return joined("layer", layers, panel, width=width, height=HEIGHT, title=title)

@@ -8,7 +8,7 @@ import polars as pl
 
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES
 from attnscope.analysis.run import Run
-from attnscope.analysis.spread import INTERVAL, extent
+from attnscope.analysis.spread import CUT, INTERVAL, extent, is_cut
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Look
 from attnscope.figures.kinds.lines.chart import X_TITLES
@@ -34,7 +34,7 @@ def _caption(run: Run, options: LinesOptions, table: pl.DataFrame, group: str) -
     whose = selection.group_words(group) + ("" if group == "last" else f", mean over {over}")
     _, most = extent(table["n"])
     many = f"up to {sentences.counted(most, 'prompt')}, matched by token position, as far as half of them reach"
-    cut = ", drawn from 0 up" if (table["low"].fill_null(0) < 0).any() else ""
+    cut = CUT if is_cut(table["attention"], table["low"], table["high"]) else ""
     chosen = (
         f"The {sentences.counted(options.top, 'head')} of each model whose first two lines differ most, chosen on "
         "these prompts. "
@@ -111,7 +111,7 @@ def _peaks(line: pl.DataFrame, count: int = 3) -> str:
         for row in top.iter_rows(named=True)
     ]
     middle = sentences.number(float(line["attention"].median()))  # type: ignore[arg-type]
-    return f"highest {sentences.listed(peaks)}; median {middle} over {len(line)} positions."
+    return f"highest {sentences.listed(peaks)}; median {middle} over {sentences.counted(len(line), 'position')}."
 
 
 def _inserted(title: str, name: str, line: pl.DataFrame) -> str | None:
@@ -146,7 +146,8 @@ def _parting(title: str, form: str, part: pl.DataFrame) -> str | None:
     upper, lower = (one, two) if widest["gap"] > 0 else (two, one)
     return (
         f"{title}, {form}: {one} and {two} are furthest apart at position {widest['position']}, where {upper} is above "
-        f"{lower} by {sentences.number(abs(widest['gap']))}; {one} is above {two} at {above} of {len(both)} positions."
+        f"{lower} by {sentences.number(abs(widest['gap']))}; {one} is above {two} at {above} of "
+        f"{sentences.counted(len(both), 'position')}."
     )
 
 
@@ -159,8 +160,8 @@ def _differing(title: str, form: str, line: pl.DataFrame) -> str | None:
     up = int((significant["difference"] > 0).sum())
     return (
         f"{title}, {form}: paired by prompt, {line['series'][0]} differs significantly from {line['against'][0]} "
-        f"(q < {FALSE_DISCOVERIES}) at {len(significant)} of {len(tested)} positions: above at {up}, below at "
-        f"{len(significant) - up}."
+        f"(q < {FALSE_DISCOVERIES}) at {len(significant)} of {sentences.counted(len(tested), 'position')}: "
+        f"above at {up}, below at {len(significant) - up}."
     )
 
 

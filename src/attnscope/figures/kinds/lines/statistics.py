@@ -10,6 +10,7 @@ from attnscope.analysis.lines import Line, along_prompt
 from attnscope.analysis.ranking import Ranking, ranked_by_distance
 from attnscope.analysis.received import HeadChoice
 from attnscope.analysis.run import Run
+from attnscope.analysis.spread import cut_to_shares
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Column
 from attnscope.figures.kinds.lines.options import LinesOptions, PanelSpec
@@ -22,8 +23,8 @@ COLUMNS = (
     Column("series", pl.String, "the line's name, such as a condition's"),
     Column("position", pl.Int64, "the token's position on the horizontal axis"),
     Column("attention", pl.Float64, "the line's height"),
-    Column("low", pl.Float64, "lower end of its interval", optional=True),
-    Column("high", pl.Float64, "upper end of its interval", optional=True),
+    Column("low", pl.Float64, "lower end of its interval, cut at 0", optional=True),
+    Column("high", pl.Float64, "upper end of its interval, cut at 1", optional=True),
     Column("n", pl.Int64, "how many prompts reach this position", optional=True),
     Column("inserted", pl.Float64, "the share of prompts whose token at this position is inserted", optional=True),
     Column("within", pl.Float64, "what an inserted token receives, mean within prompts, then over them", optional=True),
@@ -72,7 +73,7 @@ def table(run: Run, options: LinesOptions) -> pl.DataFrame:
         known = _rank_columns(None if panel.also else ranks.get(panel.model), selection.place_of(run, options, panel))
         for form in _forms(options, panel):
             parts.append(
-                along_prompt(run, lines, shared=form == SHARED)
+                cut_to_shares(along_prompt(run, lines, shared=form == SHARED), "low", "high")
                 .with_columns(
                     **known,
                     panel=pl.lit(panel_title(panel)),
@@ -120,7 +121,7 @@ def _lines(run: Run, options: LinesOptions, panel: PanelSpec) -> list[Line]:
         for name in names:
             label = selection.condition_label(run, name)
             if panel.also:
-                label = head_label(panel, place) + (f", {label}" if len(names) > 1 else "")
+                label = head_label(panel, place) + (f" / {label}" if len(names) > 1 else "")
             lines.append(Line(label, chosen, name))
     return lines
 

@@ -13,7 +13,8 @@ from attnscope.errors import AttnscopeError
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Column
 from attnscope.figures.kinds.spread.options import SpreadOptions
-from attnscope.measures.names import title_of
+from attnscope.measures import MEASURES
+from attnscope.measures.names import KEPT, MOVED, SCORES, TAKEN, title_of
 
 COLUMNS = (
     Column("panel", pl.String, "the panel's title, such as a class; in order"),
@@ -21,8 +22,8 @@ COLUMNS = (
     Column("prompt", pl.Int64, "the prompt's number"),
     Column("value", pl.Float64, "the dot's position"),
     Column("mean", pl.Float64, "mean of the row's prompts", optional=True),
-    Column("low", pl.Float64, "lower end of the mean's interval", optional=True, gaps=True),
-    Column("high", pl.Float64, "upper end of the mean's interval", optional=True, gaps=True),
+    Column("low", pl.Float64, "lower end of the mean's interval, of a share cut at 0", optional=True, gaps=True),
+    Column("high", pl.Float64, "upper end of the mean's interval, of a share cut at 1", optional=True, gaps=True),
     Column("colour", pl.String, "of the row, such as '#1f77b4'", optional=True),
 )
 KEYS = ("panel", "series", "prompt")
@@ -51,6 +52,17 @@ def _measures(run: Run, options: SpreadOptions) -> list[list[str]]:
     return [options.measures] if options.measures else [[name] for name in selection.classes(run, options)]
 
 
+def bounds(run: Run, options: SpreadOptions, names: list[str]) -> tuple[float, float]:
+    """Between which numbers a value can lie."""
+    name = names[0]
+    if name in run.classes:
+        return 0, np.inf if options.value == "enrichment" else 1
+    if name == KEPT:
+        return 0, np.inf
+    is_share = name in (*SCORES, MOVED, TAKEN) or MEASURES.find(name, "measure").unit.startswith("share")
+    return (0, 1) if is_share else (-np.inf, np.inf)
+
+
 def _row(run: Run, options: SpreadOptions, side: Side, measures: list[str]) -> pl.DataFrame | None:
     """The dots of one model under one condition; None if no prompt has a value."""
     values = _values(run, options, side, measures)
@@ -58,7 +70,7 @@ def _row(run: Run, options: SpreadOptions, side: Side, measures: list[str]) -> p
         return None
     many_models, many_conditions = len(options.models_of(run)) > 1, len(options.conditions_of(run)) > 1
     label = selection.condition_label(run, side.condition)
-    series = f"{side.model}, {label}" if many_models and many_conditions else side.model if many_models else label
+    series = f"{side.model} / {label}" if many_models and many_conditions else side.model if many_models else label
     colours = selection.condition_colours(run, run.conditions)
     colour = colours[label] if many_conditions else selection.model_colour(run, side.model)
     title = title_of(measures[0]) or sentences.listed([selection.class_label(run, name) for name in measures])
@@ -77,7 +89,7 @@ def _values(run: Run, options: SpreadOptions, side: Side, names: list[str]) -> p
         return None
     values = values[known]
     mean, half = values.mean(), float(half_width(len(values))) * (values.std(ddof=1) if len(values) > 1 else np.nan)
-    ends = {"low": mean - half, "high": mean + half}
+    ends = dict(zip(("low", "high"), np.clip([mean - half, mean + half], *bounds(run, options, names)), strict=True))
     return pl.DataFrame({"prompt": numbers.prompts[known], "value": values}).with_columns(
         mean=pl.lit(float(mean)),
         **{name: pl.lit(None if np.isnan(end) else float(end), dtype=pl.Float64) for name, end in ends.items()},

@@ -48,6 +48,7 @@ def _panel(title: str, panel: pl.DataFrame, wide: int, scale_title: str) -> Desc
     x = alt.X("left:Q", axis=None, scale=alt.Scale(domain=[0, wide]))
     y = alt.Y("line:O", axis=None)
     colours = alt.Scale(domain=[0, top], range=["#ffffff", "#e6550d"], interpolate="rgb", clamp=True)
+    legend = alt.Legend(values=[0, top / 2, top], format=".4~g")  # by default the ends are rounded
     cells = (
         alt.Chart(seen)
         .mark_rect()
@@ -55,7 +56,7 @@ def _panel(title: str, panel: pl.DataFrame, wide: int, scale_title: str) -> Desc
             x=x,
             x2="right:Q",
             y=y,
-            color=alt.Color("attention:Q", scale=colours, title=scale_title),
+            color=alt.Color("attention:Q", scale=colours, title=scale_title, legend=legend),
             tooltip=["position", "token", alt.Tooltip("attention", format=".4f"), "segment"],
         )
     )

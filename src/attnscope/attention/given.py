@@ -1,0 +1,75 @@
+"""What a forward of somebody else's code was given: its arguments by name, its cache, and which tokens are pads."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attnscope.attention.view import HIDING
+from attnscope.errors import AttnscopeError, Parameter
+
+
+def caches_of(cache: Any, queries: int, layers: frozenset[int]) -> dict[int, tuple[int, int]]:
+    """By layer: how many tokens came before this forward, and how many of these the cache has let go of."""
+    if cache is None:
+        return {}
+    if not hasattr(cache, "get_mask_sizes"):
+        raise AttnscopeError(
+            f"a cache of type {type(cache).__name__} can't be recorded",
+            where="past_key_values",
+            allowed="transformers' own caches",
+            todo="convert it, for example with DynamicCache",
+        )
+    try:
+        return {
+            layer: (int(cache.get_seq_length(layer)), int(cache.get_mask_sizes(queries, layer)[1])) for layer in layers
+        }
+    except ValueError as error:  # layers that use another layer's keys and values
+        raise AttnscopeError(
+            "layers without a cache of their own can't be recorded with a cache",
+            where=Parameter("layers"),
+            allowed="layers that keep their own keys and values",
+            todo="leave out the last layers, or run the model with use_cache=False",
+        ) from error
+
+
+def arguments_of(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a forward by name, however they were passed."""
+    try:
+        given = dict(inspect.signature(module.forward).bind_partial(*args, **kwargs).arguments)
+    except TypeError:  # the forward itself will say what is wrong
+        return dict(kwargs)
+    named = {**given, **kwargs}
+    if "input_ids" not in named and args and isinstance(args[0], Tensor):  # a wrapper that passes on what it gets
+        named["input_ids"] = args[0]
+    return named
+
+
+def refuse_weights(module: nn.Module, named: dict[str, Any]) -> None:
+    """While attention is recorded the model does not make the matrices that this asks for."""
+    asked = named.get("output_attentions")
+    if getattr(getattr(module, "config", None), "output_attentions", False) if asked is None else asked:
+        raise AttnscopeError(
+            "the model is asked for its attention weights while attention is recorded",
+            where="output_attentions=True",
+            allowed="forwards without output_attentions",
+            todo="leave it out: the recording has the attention",
+        )
+
+
+def real_tokens(mask: Any, batch: int, queries: int, cached: int) -> tuple[Tensor | None, Tensor]:
+    """(B, keys) False at pads, where a mask says so; and (B, queries) for the tokens of this forward."""
+    mask = mask.get("full_attention", next(iter(mask.values()), None)) if isinstance(mask, dict) else mask
+    if isinstance(mask, Tensor) and mask.dim() == 2 and mask.shape[1] >= queries:
+        return mask.bool(), mask[:, -queries:].bool().cpu()
+    everything = torch.ones(batch, queries, dtype=torch.bool)
+    if not isinstance(mask, Tensor) or mask.dim() != 4 or mask.shape[2] != queries:
+        return None, everything
+    seen = mask[:, 0] if mask.dtype == torch.bool else mask[:, 0] > HIDING  # (B or 1, queries, keys)
+    opened_up = seen.all(-1) & ~seen[:, -1:].all(-1)  # rows of pads that see nothing may be let see everything
+    start = min(cached, seen.shape[-1] - queries)  # a cache of a window has let go of the first keys
+    visible = (seen & ~opened_up[..., None]).any(1)[:, start : start + queries]
+    return None, visible.expand(batch, -1).cpu()
