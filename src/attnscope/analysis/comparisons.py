@@ -1,6 +1,7 @@
 """What can be compared in a run, and the comparison itself: head by head, class by class, within prompts.
 
-Conditions are compared with the base prompt, controls with the condition they control for, models with the first one.
+Conditions are compared with the base prompt, controls with the condition they control for, a control's second draw (its
+placebo) with the control, models with the first one.
 """
 
 from __future__ import annotations
@@ -16,15 +17,18 @@ import polars as pl
 from numpy.typing import NDArray
 
 from attnscope.analysis.cache import cached_result
-from attnscope.analysis.discoveries import FALSE_DISCOVERIES, discoveries
+from attnscope.analysis.discoveries import FALSE_DISCOVERIES, discoveries, true_at_least
 from attnscope.analysis.effects import Clusters, effects, unpaired_effects
+from attnscope.analysis.halves import halves
 from attnscope.analysis.matching import Matching, matched, weights_of
+from attnscope.analysis.one_way import one_way
+from attnscope.analysis.placebo import placebo_of
 from attnscope.analysis.ranking import reliability
 from attnscope.analysis.run import Run
-from attnscope.analysis.sides import MASS, ONE_WAY, Side, Values, base_condition, quantities, values_of
+from attnscope.analysis.sides import ENRICHMENT, MASS, Side, Values, base_condition, quantities, values_of
 from attnscope.analysis.spread import mean_of_seen
 
-Kind = Literal["condition", "control", "model", "run"]
+Kind = Literal["condition", "control", "placebo", "model", "run"]
 Floats = NDArray[np.float64]
 
 KEYS = ("queries", "quantity", "token_class")
@@ -34,8 +38,11 @@ _SURE = (
     .alias("sure")
 )
 STATISTICS = ("n", "one", "two", "difference", "low", "high", "size", "p", "q")
-MORE = ("clusters", "size_low", "size_high", "skew", "smallest_p")
+MORE = ("clusters", "size_low", "size_high", "skew", "smallest_p", "same_q")
+OF_HEADS = ("half", "other_half", "chosen", "held")
+OF_CLASSES = ("median", "rising", "falling", "top_ten", "true_at_least", "tested", "chosen", "held", "same")
 """Columns that come after the others, so that earlier ones keep their places."""
+TEN = 10
 
 
 @dataclass(frozen=True)
@@ -104,13 +111,19 @@ class Compared:
 
     q is over all heads and classes of one query group and quantity; null for what can only go one way. floor: the mean
     effect of rounding; null if unknown. sure: q is small enough and the difference is above the floor. rank: by size of
-    the difference, from 1.
+    the difference, from 1. half, other_half: the mean difference in one half of the prompts and in the other; chosen:
+    significant in the one; held: also in the other, with the same sign. Null where there are too few prompts to split.
     """
     overall: pl.DataFrame
-    """queries, quantity, token_class, the statistics of the mean over heads, floor, sure, heads, up, down, reliability.
+    """queries, quantity, token_class, the statistics of the mean over heads, floor, sure, heads, up, down, reliability,
+    and who carries the mean: see OF_CLASSES.
 
     q is over the classes of one query group and quantity. up, down: how many heads rise or fall significantly, if
-    tested. reliability: of the order of heads.
+    tested; true_at_least: how many of these have an effect at the least; tested: how many tests they were among.
+    reliability: of the order of heads. median: of the heads' differences. rising, falling: the shares of heads above
+    and below zero. top_ten: the share of all heads' changes, whatever their sign, that the ten largest carry. chosen,
+    held: how many heads are significant in one half of the prompts, and how many of these also in the other. same: how
+    many heads have no change, if the study has a margin. same_q: of the test that the difference is within it.
     """
 
 
@@ -131,7 +144,9 @@ def comparisons(run: Run) -> list[Comparison]:
 
 def _of_conditions(run: Run) -> Iterator[Comparison]:
     base = base_condition(run)
-    edits = [name for name in run.conditions if not run.study.condition(name).is_base]
+    specs = {name: run.study.condition(name) for name in run.conditions}
+    edits = [name for name, spec in specs.items() if not spec.is_base and spec.redraws is None]
+    placebos = {name: spec.redraws for name, spec in specs.items() if spec.redraws in edits}
     for model in run.models:
         if base is not None:
             yield from (Comparison("condition", Side(run, model, base), Side(run, model, name)) for name in edits)
@@ -139,12 +154,28 @@ def _of_conditions(run: Run) -> Iterator[Comparison]:
             for controlled in run.study.condition(name).matched:
                 if controlled in edits:
                     yield Comparison("control", Side(run, model, name), Side(run, model, controlled))
+        for name, redrawn in placebos.items():
+            yield Comparison("placebo", Side(run, model, redrawn), Side(run, model, name))
 
 
 def _of_models(run: Run) -> Iterator[Comparison]:
     first, *others = run.models
     for other in others:
-        yield from (Comparison("model", Side(run, first, name), Side(run, other, name)) for name in run.conditions)
+        names = (name for name in run.conditions if run.study.condition(name).redraws is None)
+        yield from (Comparison("model", Side(run, first, name), Side(run, other, name)) for name in names)
+
+
+def placebo_for(comparison: Comparison) -> Comparison | None:
+    """The placebo to read a comparison of conditions against: of one of its sides, or else of any control."""
+    if comparison.kind not in ("condition", "control"):
+        return None
+    run, model = comparison.one.run, comparison.one.model
+    for name in (comparison.two.condition, comparison.one.condition, *run.conditions):
+        again = placebo_of(run, name)
+        if again is not None:
+            made = Comparison("placebo", Side(run, model, name), Side(run, model, again))
+            return made if made.prompts else None
+    return None
 
 
 @lru_cache(maxsize=32)
@@ -209,9 +240,14 @@ def _tested(
     clusters = _clusters(comparison, *family[0])
     by_head = _of_heads(comparison, matching, family, (ones, twos), clusters, seed)
     whole = [_over_heads(ones, twos, each) for each in (ones, twos)]
-    by_class = _statistics(comparison, whole[0], whole[1], clusters, seed).with_columns(token_class=pl.Series(names))
-    untested = _untested(comparison, family[0][0].quantity, ones, twos)
-    by_head = _without_tests(by_head, np.repeat(untested, ones.shape[2])).with_columns(_SURE)
+    margin = _margin(comparison, family[0][0].quantity)
+    by_class = _statistics(comparison, whole[0], whole[1], clusters, seed, margin).with_columns(
+        token_class=pl.Series(names)
+    )
+    untested = _untested(comparison, family, ones, twos)
+    of_heads = np.repeat(untested, ones.shape[2])
+    by_head = _without_tests(by_head, of_heads).with_columns(_SURE)
+    by_head = by_head.with_columns(**_halves(comparison, family[0][0].quantity, ones, twos, of_heads, clusters[0], seed))
     by_class = _without_tests(by_class, untested)
     tested = pl.col("q").is_not_null().any()
     counts = by_head.group_by("token_class", maintain_order=True).agg(
@@ -219,6 +255,20 @@ def _tested(
         floor=pl.col("floor").mean(),
         up=pl.when(tested).then((pl.col("sure") & (pl.col("difference") > 0)).sum().cast(pl.Int64)),
         down=pl.when(tested).then((pl.col("sure") & (pl.col("difference") < 0)).sum().cast(pl.Int64)),
+        same=pl.when(pl.col("same_q").is_not_null().any()).then(
+            (pl.col("same_q") < FALSE_DISCOVERIES).sum().cast(pl.Int64)
+        ),
+        chosen=pl.when(tested).then(_counted("chosen")),
+        held=pl.when(tested).then(_counted("held")),
+        median=pl.col("difference").median(),
+        rising=(pl.col("difference") > 0).mean(),
+        falling=(pl.col("difference") < 0).mean(),
+        top_ten=pl.col("difference").abs().top_k(TEN).sum() / pl.col("difference").abs().sum(),
+    )
+    counts = counts.with_columns(
+        pl.col("top_ten").fill_nan(None),
+        true_at_least=pl.Series(_true_at_least(by_head, names), dtype=pl.Int64),
+        tested=pl.lit(by_head["p"].count(), dtype=pl.Int64),
     )
     reliabilities = [
         reliability(twos[:, c] - ones[:, c], seed) if comparison.paired else None for c in range(len(names))
@@ -229,27 +279,75 @@ def _tested(
     about = {"queries": pl.lit(family[0][0].queries), "quantity": pl.lit(family[0][0].quantity)}
     where = ["layer", "head", "layer_two", "head_two"]
     return (
-        by_head.with_columns(**about).select(*KEYS, *where, *STATISTICS, "floor", "sure", "rank", *MORE),
+        by_head.with_columns(**about).select(*KEYS, *where, *STATISTICS, "floor", "sure", "rank", *MORE, *OF_HEADS),
         by_class.with_columns(**about).select(
-            *KEYS, *STATISTICS, "floor", "sure", "heads", "up", "down", "reliability", *MORE
+            *KEYS, *STATISTICS, "floor", "sure", "heads", "up", "down", "reliability", *MORE, *OF_CLASSES
         ),
     )
 
 
-def _untested(comparison: Comparison, quantity: str, ones: Floats, twos: Floats) -> NDArray[np.bool_]:
-    """Classes whose test would be trivial: they can only go one way, or one side has none of them."""
-    if quantity in ONE_WAY and comparison.one.inserts != comparison.two.inserts:
-        return np.ones(ones.shape[1], dtype=bool)
+def _counted(flag: str) -> pl.Expr:
+    """How many rows have a flag; null if none of them could have it."""
+    return pl.when(pl.col(flag).is_not_null().any()).then(pl.col(flag).sum().cast(pl.Int64))
+
+
+def _halves(
+    comparison: Comparison,
+    quantity: str,
+    ones: Floats,
+    twos: Floats,
+    untested: NDArray[np.bool_],
+    clusters: Clusters,
+    seed: int,
+) -> dict[str, pl.Series]:
+    """The columns OF_HEADS: of masses within prompts, where they can be tested."""
+    split = None
+    if comparison.paired and quantity == MASS and not untested.all():
+        apart = (twos - ones).reshape(len(ones), -1)
+        split = halves(np.where(untested, np.nan, apart), clusters, seed)
+    if split is None:
+        types = (pl.Float64, pl.Float64, pl.Boolean, pl.Boolean)
+        return {
+            name: pl.Series([None] * len(untested), dtype=each) for name, each in zip(OF_HEADS, types, strict=True)
+        }
+    flags = [pl.Series(each).set(pl.Series(untested), None) for each in (split.chosen, split.held)]
+    means = [pl.Series(each).fill_nan(None) for each in (split.first, split.second)]
+    return dict(zip(OF_HEADS, (*means, *flags), strict=True))
+
+
+def _true_at_least(by_head: pl.DataFrame, names: Sequence[str]) -> list[int | None]:
+    """Of the significant heads of each class, how many have an effect at the least; None where nothing is tested."""
+    p = by_head["p"].fill_null(np.nan).to_numpy()
+    bounds: list[int | None] = []
+    for name in names:
+        mine = (by_head["token_class"] == name).to_numpy()
+        sure = by_head["sure"].fill_null(value=False).to_numpy()
+        bounds.append(None if np.isnan(p[mine]).all() else true_at_least(p, mine & sure))
+    return bounds
+
+
+def _untested(
+    comparison: Comparison, family: Sequence[tuple[Values, Values]], ones: Floats, twos: Floats
+) -> NDArray[np.bool_]:
+    """Classes whose test would be trivial: the edits alone change them, or one side has none of them."""
+    queries, quantity = family[0][0].queries, family[0][0].quantity
+    certain = one_way(comparison.one, comparison.two, queries, quantity)
+    by_edits = np.array([one.token_class in certain for one, _ in family])
     if quantity != MASS:
-        return np.zeros(ones.shape[1], dtype=bool)
+        return by_edits
     one, two = ((each == 0).all((0, 2)) for each in (ones, twos))
-    return np.asarray(one | two)
+    return np.asarray(by_edits | one | two)
 
 
 def _without_tests(table: pl.DataFrame, untested: NDArray[np.bool_]) -> pl.DataFrame:
     """Remove p and q from untested rows; q of the others is over the tested rows only."""
     p = np.where(untested, np.nan, table["p"].cast(pl.Float64).fill_null(np.nan).to_numpy())
-    return table.with_columns(pl.Series("p", p).fill_nan(None), pl.Series("q", discoveries(p)).fill_nan(None))
+    same = np.where(untested, np.nan, table["same_q"].fill_null(np.nan).to_numpy())
+    return table.with_columns(
+        pl.Series("p", p).fill_nan(None),
+        pl.Series("q", discoveries(p)).fill_nan(None),
+        pl.Series("same_q", same).fill_nan(None),
+    )
 
 
 def _of_heads(
@@ -264,7 +362,7 @@ def _of_heads(
     floor = np.concatenate([_floor(comparison, matching, one, two) for one, two in family])
     flat = [each.reshape(len(each), -1) for each in sides]
     return (
-        _statistics(comparison, flat[0], flat[1], clusters, seed)
+        _statistics(comparison, flat[0], flat[1], clusters, seed, _margin(comparison, family[0][0].quantity))
         .with_columns(
             token_class=pl.Series(np.repeat([one.token_class for one, _ in family], pairs)),
             floor=pl.Series(floor).fill_nan(None),
@@ -305,17 +403,27 @@ def _over_heads(ones: Floats, twos: Floats, values: Floats) -> Floats:
     return means
 
 
+def _margin(comparison: Comparison, quantity: str) -> float | None:
+    """The study's margin, which is one of shares."""
+    return None if quantity == ENRICHMENT else comparison.one.run.study.margin
+
+
 def _statistics(
-    comparison: Comparison, one: Floats, two: Floats, clusters: tuple[Clusters, Clusters], seed: int
+    comparison: Comparison,
+    one: Floats,
+    two: Floats,
+    clusters: tuple[Clusters, Clusters],
+    seed: int,
+    margin: float | None,
 ) -> pl.DataFrame:
     """The statistics of (prompts, columns) of both sides, one row per column."""
     if comparison.paired:  # both means are over the compared prompts
         missing = np.isnan(one) | np.isnan(two)
         one, two = np.where(missing, np.nan, one), np.where(missing, np.nan, two)
     if comparison.paired:
-        result = effects(two - one, clusters=clusters[0], seed=seed)
+        result = effects(two - one, clusters=clusters[0], seed=seed, margin=margin)
     else:
-        result = unpaired_effects(one, two, clusters=clusters, seed=seed)
+        result = unpaired_effects(one, two, clusters=clusters, seed=seed, margin=margin)
     table = pl.DataFrame(
         {
             "n": result.n,
@@ -332,6 +440,7 @@ def _statistics(
             "p": result.p,
             "q": result.q,
             "smallest_p": result.smallest,
+            "same_q": result.same,
         }
     )
     return table.with_columns(pl.col(pl.Float64).fill_nan(None))

@@ -180,12 +180,12 @@ class Run:
 
     @cached_property
     def statistics_key(self) -> str:
-        """A hash of what statistics depend on besides the tables: the seed, and each model's rounding error."""
+        """A hash of what statistics depend on besides the tables: seed, margin, and each model's rounding error."""
         samples = {
             label: facts.sample and facts.sample.model_dump(mode="json")
             for label, facts in self.manifest.models.items()
         }
-        return hashlib.sha256(json.dumps([self.study.seed, samples], sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps([self.study.seed, self.study.margin, samples], sort_keys=True).encode()).hexdigest()
 
     @property
     def is_whole(self) -> bool:

@@ -38,6 +38,12 @@ def range_of(low: float, high: float, what: str) -> str:
     return counted(high, what) if low == high else f"{low:.0f} to {counted(high, what)}"
 
 
+def prompts_in_clusters(prompts: float, clusters: float) -> str:
+    """`40 prompts`, `40 prompts in 17 clusters`."""
+    words = counted(prompts, "prompt")
+    return words if clusters == prompts else f"{words} in {counted(clusters, 'cluster')}"
+
+
 def listed(words: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -26,10 +26,18 @@ _STATISTICS = {
     "low": "lower end of its 95 % interval",
     "high": "upper end of its 95 % interval",
     "size": "the difference in standard deviations of the differences of single prompts",
-    "p": "sign-flip permutation test, two-sided; empty if not tested",
+    "p": "studentised bootstrap over clusters of prompts, two-sided; empty if not tested",
     "q": "its false discovery rate; empty if not tested",
     "floor": "the difference that rounding alone causes on average; empty if not known",
     "sure": "whether q < 0.05 and the difference is larger than the floor; empty if not tested",
+}
+_MORE = {
+    "clusters": "how many clusters these prompts are in; without clusters, how many different prompts",
+    "size_low": "lower end of the 95 % interval of the size",
+    "size_high": "upper end of it",
+    "skew": "the skewness of the clusters' differences",
+    "smallest_p": "the smallest p that so many clusters can have",
+    "same_q": "of the test that there is no change: that the difference is within the study's margin; empty without one",
 }
 HEADS = {
     **_KEYS,
@@ -39,6 +47,11 @@ HEADS = {
     "head_two": "of the second side, likewise",
     **_STATISTICS,
     "rank": "the head's rank by the size of its difference; 1 is the largest",
+    **_MORE,
+    "half": "the difference in one half of the prompts (whole clusters, drawn at random)",
+    "other_half": "the difference in the other half",
+    "chosen": "whether it is significant in the one half; empty if not tested, or if there are too few prompts",
+    "held": "whether it is also significant in the other half among the chosen, with the same sign",
 }
 """The columns of heads.csv: one row per head."""
 CLASSES = {
@@ -48,6 +61,16 @@ CLASSES = {
     "up": "heads in which it rises significantly; empty if not tested",
     "down": "heads in which it falls significantly; empty if not tested",
     "reliability": "of the ranking of heads, split-half, from 0 to 1",
+    **_MORE,
+    "median": "the median over heads of their differences",
+    "rising": "the share of heads whose difference is above zero",
+    "falling": "the share of heads whose difference is below zero",
+    "top_ten": "the share of all heads' changes, whatever their sign, that the ten largest carry",
+    "true_at_least": "of the heads counted in up and down, how many have an effect at the least, with 95 % confidence",
+    "tested": "how many heads and classes were tested together",
+    "chosen": "heads that are significant in one half of the prompts; empty if there are too few to split",
+    "held": "how many of these are also significant in the other half, with the same sign",
+    "same": "heads that have no change: their difference is within the study's margin (same_q < 0.05)",
 }
 """The columns of classes.csv: one row per class, the mean over heads."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from attnscope.analysis.cache import caching_results
 from attnscope.analysis.head_kinds import scores
+from attnscope.analysis.own_text import dependence_of
 from attnscope.analysis.ranking import ranked_by_distance
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import empty_classes
@@ -32,7 +33,7 @@ class Reported:
     empty: list[str]
     """Classes that no token belongs to."""
     warnings: list[str]
-    """Prompts that may not be the input a model was trained on."""
+    """Prompts that may not be the input a model was trained on, or not independent."""
 
 
 def report_run(path: Path | str) -> Reported:
@@ -72,6 +73,8 @@ def _report(run: Run) -> Reported:
     page = write_page(run, figures, undrawn, compared, evidence, again)
     write_index(run)
     warnings = [warning for model in run.models for warning in input_warnings(run, model)]
+    copies = dependence_of(run)
+    warnings += [copies] if copies else []
     return Reported(page, figures, undrawn, empty_classes(run), warnings)
 
 

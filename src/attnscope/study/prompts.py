@@ -13,6 +13,7 @@ import polars as pl
 
 from attnscope.errors import AttnscopeError, near
 from attnscope.study.consistency import RESERVED, Problem, layouts_of
+from attnscope.study.independence import cluster_field
 from attnscope.study.schema import PromptsSpec, Study
 from attnscope.text.layout import Layout, Layouts
 from attnscope.text.sets import PROMPT_SETS
@@ -69,8 +70,9 @@ def read_prompts(study: Study, folder: Path) -> PromptList:
     columns = list(dict.fromkeys(key for row in rows for key in row))
     if layouts is None:
         layouts = _default_layouts(spec, columns)
-    cluster = spec.cluster or (PROMPT_SETS.members[spec.set].cluster if spec.set is not None else None)
-    prompts = _clustered([_prompt(number, row, spec, layouts) for number, row in enumerate(rows)], rows, cluster)
+    prompts = _clustered(
+        [_prompt(number, row, spec, layouts) for number, row in enumerate(rows)], rows, cluster_field(spec)
+    )
     for name, count in Counter(prompt.name for prompt in prompts).items():
         if count > 1:
             raise _wrong(f"{count} prompts are named '{name}'", ("id",), "a different name for each prompt")

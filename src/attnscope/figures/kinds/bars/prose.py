@@ -32,11 +32,11 @@ Row = dict[str, Any]
 def look(run: Run, options: BarsOptions, table: pl.DataFrame) -> Look:
     whose = selection.group_words(selection.queries(run, options))
     heads = selection.heads_words(run, options)
-    least, most = extent(table["n"])
+    _, most = extent(table["n"])
     totals = table.select(pl.col("mass").sum().over("group", "bar"))["mass"]
     cut = CUT if is_cut(totals, table["total_low"], table["total_high"]) else ""
     interval = f"whisker: {INTERVAL}{cut}" if most > 1 else "one prompt, so no interval"
-    prompts = sentences.range_of(least, most, "prompt")
+    prompts = selection.prompts_words(run, table["n"])
     many = len(options.models_of(run)) > 1 and len(options.conditions_of(run)) > 1
     return Look(
         title=options.title or "Where attention lands, by kind of token",

@@ -9,7 +9,6 @@ import polars as pl
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import DILUTION, REDISTRIBUTION, SPLIT
-from attnscope.analysis.spread import extent
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Look
 from attnscope.figures.kinds.decomposition.options import DecompositionOptions
@@ -20,12 +19,12 @@ Row = dict[str, Any]
 
 def look(run: Run, options: DecompositionOptions, table: pl.DataFrame) -> Look:
     tested = table["low"].is_not_null().any()
-    interval = "bar: 95 % interval (bootstrap)" if tested else "too few prompts for intervals"
+    interval = "bar: 95 % interval (bootstrap-t)" if tested else "too few prompts for intervals"
     return Look(
         title=options.title or "Diluted or redistributed",
         y=options.y or "change in attention",
         caption=f"Attention from {selection.group_words(SPLIT)}; mean over all heads and n = "
-        f"{sentences.range_of(*extent(table['n']), 'prompt')}, paired by prompt; {interval}. "
+        f"{selection.prompts_words(run, table['n'])}, paired by prompt; {interval}. "
         "Change is dilution plus redistribution; dilution relative to the base prompt is not tested.",
     )
 

@@ -37,7 +37,7 @@ def look(run: Run, options: HeatmapOptions, table: pl.DataFrame) -> Look:
 def _caption(run: Run, options: HeatmapOptions, table: pl.DataFrame, measures: list[str]) -> str:
     whose = selection.group_words(selection.queries(run, options))
     what = f"{'Change in attention' if options.difference else 'Attention'} from {whose}"
-    prompts = sentences.range_of(*extent(table["n"]), "prompt")
+    prompts = selection.prompts_words(run, table["n"])
     how = f"paired by prompt{_matching(run, options)}" if options.difference else "one number per head"
     is_empty = set(measures) <= set(run.classes) and not (table["value"] != 0).any()
     return (
@@ -114,6 +114,11 @@ def _counts(cells: pl.DataFrame) -> Iterator[str]:
             f"{len(significant)} of {len(cells)} heads change significantly (q < {FALSE_DISCOVERIES}), {up} of them up "
             f"and {down} down."
         )
+        same = cells.filter(pl.col("same_q") < FALSE_DISCOVERIES)
+        if cells["same_q"].is_not_null().any():
+            both = len(same.filter(pl.col("q") < FALSE_DISCOVERIES))
+            small = f" ({both} of these change significantly, but by less)" if both else ""
+            yield f"{len(same)} of {len(cells)} heads have no change: theirs is within the study's margin{small}."
         hidden = len(cells.filter(pl.col("q") < FALSE_DISCOVERIES, ~above_floor))
         if hidden:
             more = f"{hidden} more {'has' if hidden == 1 else 'have'}"

@@ -33,11 +33,11 @@ def _caption(run: Run, options: LinesOptions, table: pl.DataFrame, group: str) -
     over = "the queries that can see the token" if options.over == "visible" else "all queries"
     whose = selection.group_words(group) + ("" if group == "last" else f", mean over {over}")
     _, most = extent(table["n"])
-    many = f"up to {sentences.counted(most, 'prompt')}, matched by token position, as far as half of them reach"
+    many = f"up to {selection.prompts_words(run, table['n'].filter(table['n'] == most))}, matched by token position, as far as half of them reach"
     cut = CUT if is_cut(table["attention"], table["low"], table["high"]) else ""
     chosen = (
-        f"The {sentences.counted(options.top, 'head')} of each model whose first two lines differ most, chosen on "
-        "these prompts. "
+        f"The {sentences.counted(options.top, 'head')} of each model whose first two lines differ most"
+        f"{_beyond(table)}, chosen on {'half of ' if table['half'].is_not_null().any() else ''}these prompts. "
         if options.top
         else ""
     )
@@ -48,6 +48,11 @@ def _caption(run: Run, options: LinesOptions, table: pl.DataFrame, group: str) -
         + (" Tokens of the other models are matched to those of the first by their characters." if carried else "")
         + (" Layers and heads are numbered from 1." if options.number_from else "")
     )
+
+
+def _beyond(table: pl.DataFrame) -> str:
+    nulls = table["null"].drop_nulls().unique(maintain_order=True).to_list()
+    return f", beyond the distance of {sentences.listed(nulls)}" if nulls else ""
 
 
 def write(table: pl.DataFrame, look: Look) -> Document:
@@ -166,13 +171,23 @@ def _differing(title: str, form: str, line: pl.DataFrame) -> str | None:
 
 
 def _rank(title: str, panel: pl.DataFrame) -> str | None:
-    rank, of, trust, effect, typical = (panel[name][0] for name in ("rank", "of", "reliability", "effect", "typical"))
+    row = panel.row(0, named=True)
     names = list(dict.fromkeys(panel["series"]))
-    if rank is None or of is None or len(names) < 2:
+    if row["rank"] is None or row["of"] is None or len(names) < 2:
         return None
-    return (
-        f"{title}: by the distance between {names[0]} and {names[1]} on shared tokens, this head ranks {rank} of the "
-        f"{of} measured"
-        + (f", at {effect / typical:.2g} times the median head" if effect is not None and typical else "")
-        + (f" (split-half reliability of the ranking {trust:.2f})." if trust is not None else ".")
+    trust, effect, typical = row["reliability"], row["effect"], row["typical"]
+    words = (
+        f"{title}: by the distance between {names[0]} and {names[1]} on shared tokens{_beyond(panel)}, this head ranks "
+        f"{row['rank']} of the {row['of']} measured"
     )
+    if row["null"] is None and effect is not None and typical:
+        words += f", at {effect / typical:.2g} times the median head"
+    if row["half"] is not None:
+        words += (
+            f"; its effect is {sentences.number(row['half'])} in the half of the prompts that heads are chosen on and "
+            f"{sentences.number(row['other_half'])} in the other half"
+        )
+    words += f" (split-half reliability of the ranking {trust:.2f})." if trust is not None else "."
+    if row["null"] is None:
+        words += " There is no control draw to compare with: chance alone would rank heads too."
+    return words
