@@ -342,11 +342,11 @@ def _untested(
 def _without_tests(table: pl.DataFrame, untested: NDArray[np.bool_]) -> pl.DataFrame:
     """Remove p and q from untested rows; q of the others is over the tested rows only."""
     p = np.where(untested, np.nan, table["p"].cast(pl.Float64).fill_null(np.nan).to_numpy())
-    same = np.where(untested, np.nan, table["same_q"].fill_null(np.nan).to_numpy())
+    same = np.where(untested, np.nan, table["same_p"].fill_null(np.nan).to_numpy())
     return table.with_columns(
         pl.Series("p", p).fill_nan(None),
         pl.Series("q", discoveries(p)).fill_nan(None),
-        pl.Series("same_q", same).fill_nan(None),
+        pl.Series("same_q", discoveries(same)).fill_nan(None),
     )
 
 
@@ -440,7 +440,7 @@ def _statistics(
             "p": result.p,
             "q": result.q,
             "smallest_p": result.smallest,
-            "same_q": result.same,
+            "same_p": result.same,
         }
     )
     return table.with_columns(pl.col(pl.Float64).fill_nan(None))

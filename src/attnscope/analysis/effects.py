@@ -47,7 +47,7 @@ class Effects:
     smallest: Floats
     """The smallest p that so many clusters can have."""
     same: Floats
-    """Q of the test that the difference is within the margin; NaN without a margin."""
+    """P of the test that the difference is within the margin; NaN without a margin."""
 
 
 def effects(
@@ -101,8 +101,7 @@ def _blank(columns: int) -> dict[str, Floats]:
 
 def _finished(results: dict[str, Floats]) -> Effects:
     whole = {name: results.pop(name).astype(np.int64) for name in ("n", "clusters")}
-    same = discoveries(results.pop("same"))
-    return Effects(**whole, q=discoveries(results["p"]), same=same, **results)  # type: ignore[arg-type]
+    return Effects(**whole, q=discoveries(results["p"]), **results)  # type: ignore[arg-type]
 
 
 def _fill(

@@ -33,7 +33,7 @@ def run(
     limit: Limit = None,
     models: Models = None,
     swap: Swap = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print cells, tokens, time and disk space.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print cells, tokens, time, disk space and what could be found.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Stop if any prompt can't be measured.")] = False,
     forget: Annotated[
         bool, typer.Option("--forget", help="Remove what was measured for other versions of the study.")
@@ -62,8 +62,14 @@ def run(
     folder = default_folder(study) if out is None else out
     if dry_run:
         from attnscope.cli.audit import show_estimate
+        from attnscope.cli.plan import show_plan
+        from attnscope.study.independence import dependence
 
         show_estimate(request)
+        show_plan(request)
+        copies = dependence(request.study.prompts, [prompt.fields for prompt in request.prompts.prompts])
+        if copies:
+            print(f"attnscope: warning: {copies}", file=sys.stderr)  # noqa: T201
         return
     _perform(request, folder, command)
 

@@ -43,6 +43,15 @@ def audits(request: RunRequest) -> list[Audit]:
     return results
 
 
+def heads_measured(request: RunRequest) -> dict[str, int]:
+    """By model: how many heads the study measures, of all its layers together."""
+    measure, counts = request.study.measure, {}
+    for spec, description in fitting_models(request):
+        heads = description.facts.heads if measure.heads == "all" else len(measure.heads)
+        counts[spec.label] = heads * len(chosen_layers(measure.layers, description.facts))
+    return counts
+
+
 def inserted_characters(cell: Cell) -> int:
     return len(cell.text.of(INSERTED))
 

@@ -54,22 +54,15 @@ class PromptList:
 def read_prompts(study: Study, folder: Path) -> PromptList:
     """The prompts of a study. folder: of the study file; a file of prompts is relative to it."""
     spec = study.prompts
-    layouts = layouts_of(spec)
     if spec.set is not None:
-        chosen = PROMPT_SETS.find(spec.set, f"prompts.set: {spec.set}")
-        with PROMPT_SETS.blamed(spec.set, "make"):
-            made = chosen.make(spec.count or GENERATED, study.seed if spec.seed is None else spec.seed, spec.options)
-            rows = [dict(row) for row in made]
-        layouts = layouts or chosen.layouts
-        origin = f"set {spec.set}"
+        seed = study.seed if spec.seed is None else spec.seed
+        rows, origin = rows_of_set(spec.set, spec.count or GENERATED, seed, spec.options), f"set {spec.set}"
     elif spec.file is not None:
-        rows, origin = _from_file(folder / spec.file, spec.file), f"file {spec.file}"
+        rows, origin = rows_of_file(folder / spec.file, spec.file), f"file {spec.file}"
     else:
         rows, origin = list(spec.items or ()), "the study's own items"
     rows = rows[: spec.count]
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    if layouts is None:
-        layouts = _default_layouts(spec, columns)
+    layouts = layouts_of_rows(spec, rows)
     prompts = _clustered(
         [_prompt(number, row, spec, layouts) for number, row in enumerate(rows)], rows, cluster_field(spec)
     )
@@ -77,6 +70,18 @@ def read_prompts(study: Study, folder: Path) -> PromptList:
         if count > 1:
             raise _wrong(f"{count} prompts are named '{name}'", ("id",), "a different name for each prompt")
     return PromptList(prompts, layouts, f"{origin}, {len(rows)}")
+
+
+def rows_of_set(name: str, count: int, seed: int, options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    chosen = PROMPT_SETS.find(name, f"prompts.set: {name}")
+    with PROMPT_SETS.blamed(name, "make"):
+        return [dict(row) for row in chosen.make(count, seed, options)]
+
+
+def layouts_of_rows(spec: PromptsSpec, rows: Sequence[Mapping[str, Any]]) -> Layouts:
+    """How a study lays out its prompts: as it says, as its set says, or one field after the other."""
+    given = layouts_of(spec) or (PROMPT_SETS.members[spec.set].layouts if spec.set is not None else None)
+    return given or _default_layouts(spec, list(dict.fromkeys(key for row in rows for key in row)))
 
 
 def _default_layouts(spec: PromptsSpec, columns: Sequence[str]) -> Layouts:
@@ -127,7 +132,7 @@ def _clustered(prompts: Sequence[Prompt], rows: Sequence[Mapping[str, Any]], clu
     return tuple(replace(each, cluster=str(row[cluster])) for each, row in zip(prompts, rows, strict=True))
 
 
-def _from_file(path: Path, name: str) -> list[dict[str, Any]]:
+def rows_of_file(path: Path, name: str) -> list[dict[str, Any]]:
     readers: dict[str, Callable[[Path], list[dict[str, Any]]]]
     readers = {".jsonl": _jsonl, ".csv": _csv, ".parquet": lambda path: pl.read_parquet(path).to_dicts()}
     if path.suffix.lower() not in readers:

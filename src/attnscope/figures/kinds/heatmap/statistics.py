@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from attnscope.analysis.comparisons import Comparison, family, placebo_for
 from attnscope.analysis.comparisons import Kind as ComparisonKind
+from attnscope.analysis.discoveries import discoveries
 from attnscope.analysis.effects import Effects, effects
 from attnscope.analysis.matching import Matching, matched
 from attnscope.analysis.measures import MeasureValues, measure_values
@@ -202,7 +203,7 @@ def _among_classes(
     base: Side,
     matching: Matching,
 ) -> Effects:
-    """A map's changes (prompts, heads), tested together with those of the other classes."""
+    """A map's changes (prompts, heads), tested together with those of the other classes; `same` is q here."""
     run, pairs, names = side.run, change.shape[1], shown_measures(side.run, options)
     margin = run.study.margin if options.value == "mass" and set(names) <= {*run.classes, *OF_INSERTIONS} else None
     tested = [change]
@@ -213,6 +214,7 @@ def _among_classes(
             if not _certain(alone, side, base, after, before):
                 tested.append(_change(after, before, matching))
     whole = effects(np.concatenate(tested, 1), clusters=run.clusters(prompts), seed=run.study.seed, margin=margin)
+    whole = replace(whole, same=discoveries(whole.same))
     return Effects(**{name: values[:pairs] for name, values in vars(whole).items()})
 
 
