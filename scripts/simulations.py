@@ -1,74 +1,221 @@
-"""How the statistics perform on simulated data: the tables of docs/statistics.md."""
+"""How the statistics perform where the truth is known: the tables of docs/statistics.md.
+
+`python scripts/simulations.py` draws from distributions; `--real RUN` also resamples the differences of a real run,
+shifted so that their mean is zero. Every table says how many simulations it is from.
+"""
 
 # ruff: noqa: T201
 
 from __future__ import annotations
 
+import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnscope.analysis.effects import FALSE_DISCOVERIES, effects, interval_of_mean
+from attnscope.analysis.comparisons import Comparison, comparisons
+from attnscope.analysis.discoveries import FALSE_DISCOVERIES, needed
+from attnscope.analysis.effects import effects, unpaired_effects
+from attnscope.analysis.matching import matched
+from attnscope.analysis.one_way import one_way
+from attnscope.analysis.ranking import ranked_by_distance
+from attnscope.analysis.run import Run
+from attnscope.analysis.sides import MASS, values_of
 
 Floats = NDArray[np.float64]
+Draw = Callable[[np.random.Generator, tuple[int, int]], Floats]
 
-SIMULATIONS = 2000
-HEADS = 270  # tested together
-ROUNDS = 100
-DRAWS: dict[str, Callable[[np.random.Generator, tuple[int, int]], Floats]] = {
+COUNTS = (8, 12, 20, 40)
+SIMULATIONS = 4000  # of intervals
+FAMILIES = 400  # of tests made together
+HEADS = 270
+SKEWED = 2.0
+DRAWS: dict[str, Draw] = {
     "normal": lambda chance, shape: chance.normal(0, 1, shape),
     "heavy tails (t, 4 degrees)": lambda chance, shape: chance.standard_t(4, shape),
-    "skewed (difference of exponentials)": lambda chance, shape: (
-        chance.exponential(1, shape) - 0.5 * chance.exponential(1, shape) - 0.5
-    ),
+    "skewed (exponential, skew 2)": lambda chance, shape: chance.exponential(1, shape) - 1,
+    "skewed (log-normal, skew 3.7)": lambda chance, shape: chance.lognormal(0, 0.8, shape) - np.exp(0.32),
 }
 
 
-def coverage() -> None:
-    """How often the 95 % interval contains the true mean."""
-    counts = (8, 20, 40, 100, 500)
-    print("| differences | " + " | ".join(f"n = {n}" for n in counts) + " |\n|---|" + "---|" * len(counts))
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--real", type=Path, help="a run with conditions to compare")
+    parser.add_argument("--families", type=int, default=FAMILIES)
+    arguments = parser.parse_args()
+    intervals_of_draws()
+    families_of_draws(arguments.families)
+    clusters(arguments.families)
+    unequal_groups()
+    if arguments.real is not None:
+        run = Run(arguments.real)
+        sources = dict(real_differences(run))
+        intervals_of_real(sources)
+        families_of_real(sources, arguments.families)
+        ranks(run)
+    speed()
+
+
+def header(first: str, columns: tuple[object, ...], title: str) -> None:
+    print(f"\n{title}\n\n| {first} | " + " | ".join(map(str, columns)) + " |\n|---|" + "---|" * len(columns))
+
+
+def share(flags: NDArray[np.bool_] | list[bool]) -> str:
+    return f"{100 * np.mean(flags):.1f} %"
+
+
+def covered(values: Floats, seed: int = 0, groups: NDArray[np.int64] | None = None) -> NDArray[np.bool_]:
+    found = effects(values, clusters=groups, seed=seed)
+    return np.asarray((found.low <= 0) & (found.high >= 0))
+
+
+def intervals_of_draws() -> None:
+    header("differences", COUNTS, f"Coverage of the 95 % interval by n, {SIMULATIONS:,} simulations each")
     for name, draw in DRAWS.items():
-        cells = []
-        for n in counts:
-            low, high = interval_of_mean(draw(np.random.default_rng(n), (n, SIMULATIONS)))
-            cells.append(f"{((low <= 0) & (high >= 0)).mean():.1%}")
+        cells = [share(covered(draw(np.random.default_rng(n), (n, SIMULATIONS)))) for n in COUNTS]
         print(f"| {name} | {' | '.join(cells)} |")
 
 
-def discoveries() -> None:
+def families_of_draws(families: int) -> None:
     """False discoveries and power, a third of the heads having an effect, by its size in standard deviations."""
-    counts = (10, 20, 40, 60)
-    print("\n| size of effect | " + " | ".join(f"n = {n}" for n in counts) + " |\n|---|" + "---|" * len(counts))
+    header("size of effect", COUNTS, f"Power (false discoveries), {HEADS} heads, {families // 4} families each")
     real = np.arange(HEADS) < HEADS // 3
     for size in (0.0, 0.3, 0.5, 0.8, 1.2):
         cells = []
-        for n in counts:
+        for n in COUNTS:
             wrong, found = [], []
-            for seed in range(ROUNDS):
+            for seed in range(families // 4):
                 values = np.random.default_rng([n, seed]).normal(0, 1, (n, HEADS)) + np.where(real, size, 0)
                 called = effects(values, seed=seed).q < FALSE_DISCOVERIES
-                none_real = size == 0
-                wrong.append((called if none_real else called & ~real).sum() / max(1, called.sum()))
+                mistaken = called if size == 0 else called & ~real
+                wrong.append(mistaken.sum() / max(1, called.sum()))
                 found.append((called & real).sum() / real.sum())
             cells.append(f"{np.mean(wrong):.1%}" if size == 0 else f"{np.mean(found):.0%} ({np.mean(wrong):.1%})")
         print(f"| {size or 'none'} | {' | '.join(cells)} |")
 
 
+def clusters(families: int) -> None:
+    """Prompts that are not independent, taken as they are and in clusters."""
+    header("prompts", ("coverage, taken singly", "in clusters", "columns with q < 0.05, singly", "in clusters"), "Clusters")
+    for groups, copies, own in ((8, 5, 0.1), (20, 2, 0.7), (17, 4, 0.5)):
+        chance = np.random.default_rng([groups, copies])
+        which = np.repeat(np.arange(groups), copies)
+        common = chance.normal(0, 1, (groups, SIMULATIONS))[which]
+        values = np.sqrt(1 - own) * common + np.sqrt(own) * chance.normal(0, 1, (groups * copies, SIMULATIONS))
+        cells = []
+        for given in (None, which):
+            cells.append(share(covered(values, groups=given)))
+        for given in (None, which):
+            called = [
+                effects(values[:, start : start + HEADS], clusters=given).q < FALSE_DISCOVERIES
+                for start in range(0, min(SIMULATIONS, families * HEADS), HEADS)
+            ]
+            cells.append(share(np.concatenate(called)))
+        print(f"| {groups} x {copies}, {own:.0%} of the variance their own | {' | '.join(cells)} |")
+
+
+def unequal_groups() -> None:
+    columns = ("p < 0.05", "coverage")
+    header("prompts and standard deviations", columns, f"Two sets of prompts, {SIMULATIONS:,} simulations each")
+    for sizes, spreads in (((8, 40), (3, 1)), ((40, 8), (3, 1)), ((20, 20), (1, 1)), ((12, 30), (1, 3))):
+        chance = np.random.default_rng(sizes)
+        one, two = (chance.normal(0, spread, (n, SIMULATIONS)) for n, spread in zip(sizes, spreads, strict=True))
+        found = unpaired_effects(one, two)
+        inside = (found.low <= 0) & (found.high >= 0)
+        name = f"{sizes[0]} and {sizes[1]}, {spreads[0]} and {spreads[1]}"
+        print(f"| {name} | {share(found.p < 0.05)} | {share(inside)} |")
+
+
+def real_differences(run: Run) -> Iterator[tuple[str, Floats]]:
+    """(prompts, heads and classes) of every comparison of conditions, without classes that the edits alone change."""
+    for each in comparisons(run):
+        if each.kind in ("condition", "control", "placebo"):
+            for queries in run.study.measure.queries:
+                yield f"{each.name}, {queries}", _differences(each, queries)
+
+
+def _differences(comparison: Comparison, queries: str) -> Floats:
+    certain = one_way(comparison.one, comparison.two, queries, MASS)
+    matching = matched(comparison.one, comparison.two)
+    first = {each.token_class: each for each in values_of(comparison.one, queries, MASS)}
+    parts = []
+    for second in values_of(comparison.two, queries, MASS):
+        one = first[second.token_class]
+        if second.token_class not in certain and one.values.any() and second.values.any():
+            _, mine, theirs = np.intersect1d(one.prompts, second.prompts, return_indices=True)
+            parts.append(second.values[theirs][:, *matching.two] - one.values[mine][:, *matching.one])
+    whole = np.concatenate(parts, 1)
+    return np.asarray(whole[:, whole.std(0) > 0])
+
+
+def skewness(values: Floats) -> Floats:
+    apart = values - values.mean(0)
+    return np.asarray((apart**3).mean(0) / (apart**2).mean(0) ** 1.5)
+
+
+def intervals_of_real(sources: dict[str, Floats], rounds: int = 20) -> None:
+    """Columns of all comparisons with their mean taken away, prompts drawn from the run's."""
+    header("columns", COUNTS, f"Coverage on resampled differences of the run, {rounds} draws of every column")
+    every = [values - values.mean(0) for values in sources.values()]
+    for name, wanted in ((f"skew above {SKEWED:g}", True), ("the others", False)):
+        cells = []
+        for n in COUNTS:
+            flags = []
+            for number, values in enumerate(every):
+                mine = values[:, (np.abs(skewness(values)) > SKEWED) == wanted]
+                for turn in range(rounds):
+                    drawn = np.random.default_rng([n, number, turn]).integers(0, len(mine), n)
+                    flags.append(covered(mine[drawn], seed=turn))
+            cells.append(share(np.concatenate(flags)))
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
+def families_of_real(sources: dict[str, Floats], families: int) -> None:
+    """How often anything is found where there is nothing, among all heads and classes of one comparison."""
+    header("differences", COUNTS, f"Families with any q < 0.05, {families} of them, on resampled differences of the run")
+    names = list(sources)
+    for kind in ("as they are, mean zero", "made symmetric"):
+        cells = []
+        for n in COUNTS:
+            flags, tests = [], 0
+            for turn in range(families):
+                values = sources[names[turn % len(names)]]
+                chance = np.random.default_rng([n, turn, kind == "made symmetric"])
+                drawn = (values - values.mean(0))[chance.integers(0, len(values), n)]
+                if kind == "made symmetric":
+                    drawn = drawn * chance.choice([-1.0, 1.0], (n, 1))
+                tests = drawn.shape[1]
+                flags.append(bool((effects(drawn, seed=turn).q < FALSE_DISCOVERIES).any()))
+            together = needed(2.0 ** (1 - n), tests)
+            cells.append(share(flags) + (f" (q < 0.05 takes {together} of {tests})" if together > 1 else ""))
+        print(f"| {kind} | {' | '.join(cells)} |")
+
+
+def ranks(run: Run) -> None:
+    """How reliable a ranking by distance is, and by what goes beyond the control."""
+    columns = ("reliability", "beyond", "top head, half it is chosen on", "other half")
+    header("conditions", columns, "Heads ranked by distance")
+    for each in comparisons(run):
+        if each.kind in ("condition", "control", "placebo"):
+            pair = each.one.condition, each.two.condition
+            ranked = ranked_by_distance(run, each.one.model, run.study.measure.queries[0], "visible", *pair)
+            first, second = (ranked.halves or {}).get(ranked.top(1)[0], (np.nan, np.nan))
+            beyond = " and ".join(ranked.beyond) if ranked.beyond else "nothing"
+            print(f"| {each.name} | {ranked.reliability or 0:.3f} | {beyond} | {first:.2e} | {second:.2e} |")
+
+
 def speed() -> None:
-    """How long 32 x 32 heads of 500 prompts take."""
     values = np.random.default_rng(0).normal(0.02, 1, (500, 1024))
     times = []
-    for _ in range(5):
+    for _ in range(7):
         start = time.perf_counter()
         effects(values)
         times.append(time.perf_counter() - start)
-    print(f"\n32 x 32 heads, 500 prompts: median {np.median(times):.1f} s of 5 ({min(times):.1f} to {max(times):.1f})")
+    print(f"\n32 x 32 heads, 500 prompts: median {np.median(times):.2f} s of 7 ({min(times):.2f} to {max(times):.2f})")
 
 
 if __name__ == "__main__":
-    coverage()
-    discoveries()
-    speed()
+    main()

@@ -115,7 +115,8 @@ def _summarise(outcome: Outcome, reported: Reported) -> None:
     for figure in reported.figures:
         print(f"figure {figure.name}: {reported.page.parent / 'figures' / figure.name}.{{svg,png,pdf,vl.json,csv,md}}")  # noqa: T201
     _print_warnings(reported)
-    print(f"report: {reported.page}")  # noqa: T201
+    print(f"report: {reported.page}\n")  # noqa: T201
+    print("\n".join(reported.answer))  # noqa: T201
 
 
 def _measured(outcome: Outcome) -> str:

@@ -88,6 +88,8 @@ class RunFacts(BaseModel):
     name: str
     title: str
     question: str | None
+    answer: list[str]
+    """Of the report, in sentences."""
     status: str
     planned: str
     """How many models and conditions the study has, measured or not."""

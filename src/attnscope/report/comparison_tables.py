@@ -12,6 +12,7 @@ from attnscope.analysis.comparisons import TEN, Compared
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES, needed
 from attnscope.analysis.effects import FEWEST, SKEWED
 from attnscope.analysis.matching import BY_NUMBER
+from attnscope.analysis.multiverse import multiverse, verdicts
 from attnscope.analysis.sides import CHANGE, DILUTION, ENRICHMENT, MASS, REDISTRIBUTION, Side
 from attnscope.analysis.two_runs import PROMPTS
 from attnscope.figures import sentences
@@ -289,7 +290,32 @@ def comparison_section(found: Compared, groups: Sequence[str]) -> Section:
     return Section(found.comparison.name, (Paragraph(" ".join(facts(found))), *tables))
 
 
+def robustness_sections(found: Sequence[Compared]) -> list[Section]:
+    """For each comparison, what all ways of counting agree on, class by class."""
+    sections = []
+    for each in found:
+        if not each.comparison.paired or each.comparison.kind == "placebo":
+            continue
+        rows = [
+            (
+                row["token_class"],
+                f"{signed(row['low'])} to {signed(row['high'])}",
+                f"{row['up']} up, {row['down']} down",
+                f"{row['significant_up']} up, {row['significant_down']} down",
+                row["flips"] or "same sign under all",
+            )
+            for row in verdicts(multiverse(each.comparison)).iter_rows(named=True)
+        ]
+        columns = ("class", "difference, smallest to largest", "of all choices", "with p < 0.05", "sign")
+        if rows:
+            table = Table(columns, tuple(rows), tuple(False for _ in rows))
+            sections.append(Section(each.comparison.name, (table,)))
+    return sections
+
+
 def comparisons_document(found: Sequence[Compared]) -> Document:
     """All comparisons, and how to read their tables."""
     sections = [comparison_section(each, list(dict.fromkeys(each.overall["queries"]))) for each in found]
-    return Document("Comparisons", (*sections, Section("How to read the tables", (Paragraph(NOTE),))))
+    robust = robustness_sections(found)
+    counts = [Section("Does it depend on how one counts?", tuple(robust))] if robust else []
+    return Document("Comparisons", (*sections, *counts, Section("How to read the tables", (Paragraph(NOTE),))))

@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from attnscope.analysis.comparisons import Compared
+from attnscope.analysis.multiverse import multiverse
 from attnscope.errors import AttnscopeError
 from attnscope.figures.prose import markdown
 from attnscope.report.comparison_tables import comparisons_document
@@ -75,8 +76,24 @@ CLASSES = {
 """The columns of classes.csv: one row per class, the mean over heads."""
 
 
+MULTIVERSE = {
+    "comparison": "what is compared",
+    "token_class": "the class",
+    "share": "how tokens that mix classes are shared: characters, whole, majority or first",
+    "queries": "the query group",
+    "heads": "mean or median over heads",
+    "special": "with the model's special tokens, or without (the rest then adds up to 1)",
+    "difference": "the second side minus the first, within prompts, mean over prompts",
+    "low": "lower end of its 95 % interval",
+    "high": "upper end of its 95 % interval",
+    "p": "of this row alone",
+    "n": "how many prompts",
+}
+"""The columns of multiverse.csv: one row per class and choice of how to count."""
+
+
 def write_comparisons(found: Sequence[Compared], folder: Path) -> list[Path]:
-    """heads.csv, classes.csv and comparisons.md in a folder."""
+    """heads.csv, classes.csv, comparisons.md and multiverse.csv in a folder."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         paths = [folder / name for name in ("heads.csv", "classes.csv", "comparisons.md")]
@@ -84,6 +101,11 @@ def write_comparisons(found: Sequence[Compared], folder: Path) -> list[Path]:
             named = [(pl.lit(each.comparison.name).alias("comparison"), getattr(each, part)) for each in found]
             pl.concat([frame.select(name, pl.all()) for name, frame in named]).write_csv(path)
         paths[2].write_text(markdown(comparisons_document(found)), encoding="utf-8")
+        several = [each.comparison for each in found if each.comparison.paired]
+        if several:
+            named = [(pl.lit(each.name).alias("comparison"), multiverse(each)) for each in several]
+            paths.append(folder / "multiverse.csv")
+            pl.concat([frame.select(name, pl.all()) for name, frame in named]).write_csv(paths[-1])
     except OSError as error:
         raise AttnscopeError(
             f"can't write the comparisons: {error.strerror or error}",

@@ -20,7 +20,7 @@ from attnscope.figures.library import chart_library
 from attnscope.figures.prose import Document, html
 from attnscope.figures.write import Figure
 from attnscope.measures.names import SCORES
-from attnscope.report.comparison_tables import comparison_section
+from attnscope.report.comparison_tables import comparison_section, robustness_sections
 from attnscope.report.files import PAGE
 
 MOST_ROWS = 400  # of a table shown; the csv beside the figure has them all
@@ -32,6 +32,7 @@ def write_page(
     undrawn: Mapping[str, str],
     compared: Sequence[Compared],
     evidence: Document,
+    answer: Sequence[str],
     command: str,
 ) -> Path:
     environment = Environment(
@@ -42,6 +43,8 @@ def write_page(
     page = environment.get_template("report.html.jinja").render(
         title=run.study.title or run.path.name,
         question=run.study.question,
+        answer=answer,
+        robustness=[html(each) for each in robustness_sections(compared)],
         summary=summary_of(run),
         figures=[_figure(figure) for figure in figures],
         undrawn=undrawn,

@@ -16,9 +16,10 @@ from attnscope.errors import AttnscopeError, PluginError
 from attnscope.figures.prose import as_json, markdown
 from attnscope.figures.validation import options_of
 from attnscope.figures.write import FILES, Figure, make_figure, write_figure
+from attnscope.report.answer import answer
 from attnscope.report.comparisons import write_comparisons
 from attnscope.report.evidence import evidence_card, input_warnings
-from attnscope.report.files import COMPARISONS, EVIDENCE, EVIDENCE_DATA, FIGURES, write_index
+from attnscope.report.files import ANSWER, COMPARISONS, EVIDENCE, EVIDENCE_DATA, FIGURES, write_index
 from attnscope.report.page import write_page
 
 
@@ -34,6 +35,8 @@ class Reported:
     """Classes that no token belongs to."""
     warnings: list[str]
     """Prompts that may not be the input a model was trained on, or not independent."""
+    answer: list[str]
+    """The answer to the study's question, in sentences."""
 
 
 def report_run(path: Path | str) -> Reported:
@@ -70,12 +73,14 @@ def _report(run: Run) -> Reported:
     if compared:
         write_comparisons(compared, run.path / COMPARISONS)
     again = run.manifest.command or f"attnscope run {run.path / 'study.yaml'} --out {run.path}"
-    page = write_page(run, figures, undrawn, compared, evidence, again)
+    sentences = answer(run)
+    (run.path / ANSWER).write_text(json.dumps(sentences, ensure_ascii=False, indent=1), encoding="utf-8")
+    page = write_page(run, figures, undrawn, compared, evidence, sentences, again)
     write_index(run)
     warnings = [warning for model in run.models for warning in input_warnings(run, model)]
     copies = dependence_of(run)
     warnings += [copies] if copies else []
-    return Reported(page, figures, undrawn, empty_classes(run), warnings)
+    return Reported(page, figures, undrawn, empty_classes(run), warnings, sentences)
 
 
 def _look_ahead(run: Run) -> None:

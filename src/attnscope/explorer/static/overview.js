@@ -44,6 +44,8 @@ export async function overviewView(main, context) {
     main,
     h("h1", {}, facts.title),
     facts.question && h("p", { class: "question" }, facts.question),
+    facts.answer.length > 0 &&
+      h("section", { class: "answer", "aria-label": "Answer" }, facts.answer.map((sentence) => h("p", {}, sentence))),
     h("p", { class: "soft" }, facts.summary, " ", h("span", { class: `badge ${facts.status}` }, facts.status)),
     h("section", { "aria-label": "Key observations" }, h("h2", {}, "Key observations"), observations),
     h("section", { "aria-label": "Main figure" }, figure.element),
