@@ -23,7 +23,7 @@ from attnscope.analysis.matching import matched
 from attnscope.analysis.one_way import one_way
 from attnscope.analysis.ranking import ranked_by_distance
 from attnscope.analysis.run import Run
-from attnscope.analysis.sides import MASS, values_of
+from attnscope.analysis.sides import MASS, base_condition, values_of
 
 Floats = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, tuple[int, int]], Floats]
@@ -198,13 +198,19 @@ def ranks(run: Run) -> None:
     """How reliable a ranking by distance is, and by what goes beyond the control."""
     columns = ("reliability", "beyond", "top head, half it is chosen on", "other half")
     header("conditions", columns, "Heads ranked by distance")
-    for each in comparisons(run):
-        if each.kind in ("condition", "control", "placebo"):
-            pair = each.one.condition, each.two.condition
-            ranked = ranked_by_distance(run, each.one.model, run.study.measure.queries[0], "visible", *pair)
-            first, second = (ranked.halves or {}).get(ranked.top(1)[0], (np.nan, np.nan))
-            beyond = " and ".join(ranked.beyond) if ranked.beyond else "nothing"
-            print(f"| {each.name} | {ranked.reliability or 0:.3f} | {beyond} | {first:.2e} | {second:.2e} |")
+    model, base, queries = run.models[0], base_condition(run), run.study.measure.queries[0]
+    pairs = [
+        (each.one.condition, each.two.condition)
+        for each in comparisons(run)
+        if each.kind in ("condition", "control", "placebo") and each.one.model == model
+    ]
+    drawn = [name for name in run.conditions if run.study.condition(name).redraws is not None]
+    for pair in [*pairs, *((base, name) for name in drawn if base is not None)]:
+        ranked = ranked_by_distance(run, model, queries, "visible", *pair)
+        first, second = (ranked.halves or {}).get(ranked.top(1)[0], (np.nan, np.nan))
+        beyond = " and ".join(ranked.beyond) if ranked.beyond else "nothing"
+        numbers = f"{ranked.reliability or 0:.3f} | {beyond} | {first:.2e} | {second:.2e}"
+        print(f"| {' and '.join(pair)} | {numbers} |")
 
 
 def speed() -> None:

@@ -19,16 +19,19 @@ def null_of(run: Run, one: str, two: str) -> tuple[str, str] | None:
     """Two conditions whose difference is the null of the difference between two others.
 
     For a control and what it controls for, the control and its placebo. For the base prompt and an insertion, the base
-    prompt and a control of that insertion: what any text of this length does.
+    prompt and a control of that insertion: what any text of this length does. For a control and its placebo there is
+    none: they are the null.
     """
-    for name in (two, one):
+    specs = [run.study.condition(name) for name in (one, two)]
+    base = [spec.name for spec in specs if spec.is_base]
+    edited = [spec for spec in specs if not spec.is_base]
+    if len(base) == 1:
+        controls = [name for name in run.conditions if edited[0].name in run.study.condition(name).matched]
+        wanted = [placebo_of(run, edited[0].name), edited[0].redraws, *controls]
+        control = next((name for name in wanted if name is not None and name in run.conditions), None)
+        return None if control is None else (base[0], control)
+    for name, other in ((two, one), (one, two)):
         again = placebo_of(run, name)
-        if again is not None:
+        if again is not None and again != other:
             return name, again
-    base = [name for name in (one, two) if run.study.condition(name).is_base]
-    edited = [name for name in (one, two) if name not in base]
-    if not base or not edited:
-        return None
-    controls = (name for name in run.conditions if edited[0] in run.study.condition(name).matched)
-    control = next((name for name in controls if run.study.condition(name).redraws is None), None)
-    return None if control is None else (base[0], control)
+    return None
