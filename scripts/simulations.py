@@ -99,7 +99,9 @@ def families_of_draws(families: int) -> None:
 
 def clusters(families: int) -> None:
     """Prompts that are not independent, taken as they are and in clusters."""
-    header("prompts", ("coverage, taken singly", "in clusters", "columns with q < 0.05, singly", "in clusters"), "Clusters")
+    header(
+        "prompts", ("coverage, taken singly", "in clusters", "columns with q < 0.05, singly", "in clusters"), "Clusters"
+    )
     for groups, copies, own in ((8, 5, 0.1), (20, 2, 0.7), (17, 4, 0.5)):
         chance = np.random.default_rng([groups, copies])
         which = np.repeat(np.arange(groups), copies)
@@ -175,7 +177,9 @@ def intervals_of_real(sources: dict[str, Floats], rounds: int = 20) -> None:
 
 def families_of_real(sources: dict[str, Floats], families: int) -> None:
     """How often anything is found where there is nothing, among all heads and classes of one comparison."""
-    header("differences", COUNTS, f"Families with any q < 0.05, {families} of them, on resampled differences of the run")
+    header(
+        "differences", COUNTS, f"Families with any q < 0.05, {families} of them, on resampled differences of the run"
+    )
     names = list(sources)
     for kind in ("as they are, mean zero", "made symmetric"):
         cells = []

@@ -44,7 +44,7 @@ class Confirmation:
     run: Run
     fresh: Run
     heads: pl.DataFrame
-    """The heads that changed significantly: keys, `difference`, and of the fresh prompts `again`, its ends, `q`, `held`.
+    """The heads that changed significantly: keys, `difference`; and of the fresh prompts `again`, ends, `q`, `held`.
 
     q is over the findings of one comparison and query group; held: q < 0.05 and the same sign.
     """
@@ -134,7 +134,9 @@ def _tested_again(found: pl.DataFrame, fresh: pl.DataFrame, keys: Sequence[str])
     wanted = fresh.select(*keys, again="difference", low="low", high="high", p="p", n="n")
     both = found.join(wanted, on=list(keys), how="left", maintain_order="left")
     same_way = pl.col("difference").sign() == pl.col("again").sign()
-    both = both.with_columns(p=pl.when(same_way).then(pl.col("p")).otherwise(pl.when(pl.col("p").is_not_null()).then(1.0)))
+    both = both.with_columns(
+        p=pl.when(same_way).then(pl.col("p")).otherwise(pl.when(pl.col("p").is_not_null()).then(1.0))
+    )
     parts = []
     for _, part in both.group_by("comparison", "queries", maintain_order=True):
         q = discoveries(part["p"].cast(pl.Float64).fill_null(np.nan).to_numpy())
@@ -162,7 +164,15 @@ def _fresh_study(run: Run, file: Path | str | None, count: int | None, seed: int
             allowed="a file with other prompts, or a set with more of them",
             todo=("give other prompts with ", Parameter("prompts", "FILE")),
         )
-    own = {"items": fresh, "set": None, "file": None, "count": None, "seed": None, "options": {}, "id": None}
+    own: dict[str, Any] = {
+        "items": fresh,
+        "set": None,
+        "file": None,
+        "count": None,
+        "seed": None,
+        "options": {},
+        "id": None,
+    }
     chat = {role: line for role, line in layouts.chat.lines if role is not None} if layouts.chat else None
     lines = {"chat": chat, "plain": layouts.plain.lines[0][1] if layouts.plain else None}
     data = {**spec.model_dump(), **own, **lines, "cluster": cluster_field(spec)}

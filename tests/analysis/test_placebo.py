@@ -17,8 +17,8 @@ from attnscope.analysis.ranking import ranked_by_distance, ranking, reliability
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import Side
 from attnscope.errors import AttnscopeError
-from attnscope.figures.write import make_figure
 from attnscope.figures.validation import options_of
+from attnscope.figures.write import make_figure
 from attnscope.report.answer import answer
 from attnscope.report.comparison_tables import facts, sheets
 from attnscope.study.schema import FigureSpec
@@ -27,8 +27,11 @@ from tests.tolerances import SUMMED
 
 TIER = "command"
 
+# ruff: noqa: S106
+
 PLACEBO = "sentence (placebo)"
-WORDS = "gold river stone window letter garden bridge candle harbour meadow orchard lantern violin".split()
+WORDS = ["gold", "river", "stone", "window", "letter", "garden", "bridge"]
+WORDS += ["candle", "harbour", "meadow", "orchard", "lantern", "violin"]
 
 
 def items(count: int) -> list[dict[str, str]]:

@@ -13,7 +13,8 @@ from attnscope.study.schema import PromptsSpec
 from attnscope.text.copies import near_copies
 from attnscope.text.sets import PROMPT_SETS
 
-QUESTIONS = [row["question"] for row in PROMPT_SETS.members["problems"].make(20, 1, {})]
+PROBLEMS = [row["question"] for row in PROMPT_SETS.members["problems"].make(40, 1, {})]
+QUESTIONS = [each for each in PROBLEMS if not each.startswith("What comes next")][:20]  # those are of one template
 
 
 def sentence(number: int) -> str:
@@ -37,7 +38,7 @@ def test_the_same_in_one_field_is_noticed_too() -> None:
     assert copies.groups <= 8
 
 
-@pytest.mark.parametrize("template", ["A coat costs {} euros and is reduced by {} percent. What does it cost now?"])
+@pytest.mark.parametrize("template", ["A field is {} metres long and {} metres wide. How large is it?"])
 def test_one_template_with_other_numbers_is_one_prompt(template: str) -> None:
     others = [{"q": question} for question in QUESTIONS[:10]]
     copies = near_copies([*others, *({"q": template.format(n, 2 * n)} for n in range(5, 15))])

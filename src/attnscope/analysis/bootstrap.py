@@ -2,31 +2,31 @@
 
 Clusters of prompts are drawn, and each draw's deviation is divided by its own standard error, so that the spread of few
 values is not taken as exact and a skewed spread is followed. Two readings of these draws are usual, and each fails
-somewhere: the symmetric one is too narrow for skewed differences, the equal-tailed one for heavy tails. The wider of the
-two counts, for the interval as for p: the interval excludes zero exactly where p is below 1 - CONFIDENCE.
+somewhere: the symmetric one is too narrow for skewed differences, the equal-tailed one for heavy tails. The wider of
+the two counts, for the interval as for p: the interval excludes zero exactly where p is below 1 - CONFIDENCE.
 
-The standard error allows for clusters of several sizes: it is that of a ratio of sums, sums of values over sums of sizes.
+The standard error allows for clusters of several sizes: it is that of a ratio of sums, sums of values over sums of
+sizes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
 
 from attnscope.analysis.spread import CONFIDENCE
 
 Floats = NDArray[np.float64]
 
 DRAWS = 2999
-MOST_DRAWS = 1_000_000
+SHOWN = 2 / (DRAWS + 1)  # the smallest p that draws can show
 TOGETHER = 256  # columns at once
-AT_ONCE = 4096  # draws at once
 
 
 @dataclass(frozen=True)
@@ -122,14 +122,12 @@ class Tested:
     p: Floats
     same: Floats
     """P of the two one-sided tests that the mean is outside the margin; NaN without a margin."""
+    error: Floats
+    """The standard error of the estimate."""
 
 
-def test_mean(samples: Sequence[Sample], *, seed: int, among: int, margin: float | None = None) -> Tested:
-    """Of one sample: its mean. Of two: the second mean minus the first.
-
-    among: how many columns are tested together, which decides how small a p is worth computing. margin: below which a
-    mean counts as no difference.
-    """
+def bootstrapped(samples: Sequence[Sample], *, seed: int, margin: float | None = None) -> Tested:
+    """Of one sample: its mean. Of two: the second mean minus the first. margin: below it, a mean is no difference."""
     estimate, error = estimate_of(samples)
     columns = len(estimate)
     rows = {name: np.full(columns, np.nan) for name in ("low", "high", "p", "same")}
@@ -139,20 +137,35 @@ def test_mean(samples: Sequence[Sample], *, seed: int, among: int, margin: float
         draws = _draws(part, [_weights_of(seed + place, len(each.sums), DRAWS) for place, each in enumerate(part)])
         middle, spread = estimate[some], error[some]
         above, below = _ends(draws)
-        rows["low"][some], rows["high"][some] = middle - above * spread, middle + below * spread
         with np.errstate(invalid="ignore", divide="ignore"):
+            rows["low"][some], rows["high"][some] = middle - above * spread, middle + below * spread
             rows["p"][some] = _p(_reached(draws, middle / spread), DRAWS)
             if margin is not None:
                 rows["same"][some] = _p_of_margin(draws, (middle + margin) / spread, (middle - margin) / spread)
-    _refine(rows["p"], samples, estimate, error, seed, among)
     constant = error == 0
     for name in ("low", "high"):
         rows[name] = np.where(constant, estimate, rows[name])
     rows["p"] = np.where(constant, np.where(estimate == 0, 1.0, 0.0), rows["p"])
     if margin is not None:
         rows["same"] = np.where(constant, np.where(np.abs(estimate) < margin, 0.0, 1.0), rows["same"])
-    floor = smallest_p(samples)
-    return Tested(rows["low"], rows["high"], np.maximum(rows["p"], floor), np.maximum(rows["same"], floor))
+    return Tested(rows["low"], rows["high"], rows["p"], np.maximum(rows["same"], smallest_p(samples)), error)
+
+
+def trusted(p: Floats, estimate: Floats, error: Floats, clusters: Floats, smallest: Floats) -> Floats:
+    """P of columns that are tested together, no smaller than the data can support.
+
+    Where hardly any draw reaches a mean, its own spread is all that speaks for it, and a column whose rare large values
+    are not in the sample has too small a spread. So beyond the draws p is Student's, with a typical column's error (the
+    median) added to its own: only means that are large for these columns have a smaller p than the draws can show.
+    smallest: of so few clusters.
+    """
+    varies = error > 0
+    typical = float(np.median(error[varies])) if varies.any() else 0.0
+    with np.errstate(invalid="ignore", divide="ignore"):
+        beyond = 2 * stdtr(clusters - 1, -np.abs(estimate) / np.sqrt(error**2 + typical**2))
+        kept = np.where(p > SHOWN, p, np.fmin(SHOWN, beyond))
+    result: Floats = np.where(np.isnan(p), np.nan, np.maximum(kept, smallest))
+    return result
 
 
 def estimate_of(samples: Sequence[Sample]) -> tuple[Floats, Floats]:
@@ -212,28 +225,6 @@ def _p_of_margin(draws: Floats, low: Floats, high: Floats) -> Floats:
     below = ((draws <= np.nan_to_num(high)[:, None]).sum(1) + 1) / count
     p: Floats = np.maximum(above, below)
     return p
-
-
-def _refine(p: Floats, samples: Sequence[Sample], estimate: Floats, error: Floats, seed: int, among: int) -> None:
-    """More draws for columns that hardly any reached: enough to find a discovery among all that are tested together."""
-    rare = np.flatnonzero((p <= 2 / (DRAWS + 1)) & (error > 0))
-    more = min(MOST_DRAWS, math.ceil(60 * among / max(1, len(rare))))
-    if not len(rare) or more <= 2 * DRAWS:
-        return
-    part = [each.columns(rare) for each in samples]
-    reached = np.zeros((3, len(rare)))
-    chances = [np.random.default_rng([seed, place, more]) for place in range(len(part))]
-    for start in range(0, more, AT_ONCE):
-        count = min(AT_ONCE, more - start)
-        weights = [_weights(chance, len(each.sums), count) for chance, each in zip(chances, part, strict=True)]
-        for columns in _stretches(len(rare)):
-            draws = _draws([each.columns(columns) for each in part], weights)
-            reached[:, columns] += _reached(draws, (estimate / error)[rare][columns])
-    p[rare] = _p(reached, more)
-
-
-def _stretches(count: int) -> Iterator[slice]:
-    return (slice(start, min(start + TOGETHER, count)) for start in range(0, count, TOGETHER))
 
 
 @lru_cache(maxsize=4)

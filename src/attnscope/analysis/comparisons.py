@@ -151,11 +151,21 @@ def _of_conditions(run: Run) -> Iterator[Comparison]:
         if base is not None:
             yield from (Comparison("condition", Side(run, model, base), Side(run, model, name)) for name in edits)
         for name in edits:
-            for controlled in run.study.condition(name).matched:
+            for controlled in _controlled(run, name):
                 if controlled in edits:
                     yield Comparison("control", Side(run, model, name), Side(run, model, controlled))
         for name, redrawn in placebos.items():
             yield Comparison("placebo", Side(run, model, redrawn), Side(run, model, name))
+
+
+def _controlled(run: Run, name: str) -> list[str]:
+    """The conditions whose length it has: those it matches, those that these match, and so on."""
+    found: list[str] = []
+    waiting = list(run.study.condition(name).matched)
+    while waiting:
+        found.append(waiting.pop(0))
+        waiting += [each for each in run.study.condition(found[-1]).matched if each not in found]
+    return found
 
 
 def _of_models(run: Run) -> Iterator[Comparison]:
@@ -247,7 +257,9 @@ def _tested(
     untested = _untested(comparison, family, ones, twos)
     of_heads = np.repeat(untested, ones.shape[2])
     by_head = _without_tests(by_head, of_heads).with_columns(_SURE)
-    by_head = by_head.with_columns(**_halves(comparison, family[0][0].quantity, ones, twos, of_heads, clusters[0], seed))
+    by_head = by_head.with_columns(
+        **_halves(comparison, family[0][0].quantity, ones, twos, of_heads, clusters[0], seed)
+    )
     by_class = _without_tests(by_class, untested)
     tested = pl.col("q").is_not_null().any()
     counts = by_head.group_by("token_class", maintain_order=True).agg(
@@ -307,9 +319,7 @@ def _halves(
         split = halves(np.where(untested, np.nan, apart), clusters, seed)
     if split is None:
         types = (pl.Float64, pl.Float64, pl.Boolean, pl.Boolean)
-        return {
-            name: pl.Series([None] * len(untested), dtype=each) for name, each in zip(OF_HEADS, types, strict=True)
-        }
+        return {name: pl.Series([None] * len(untested), dtype=each) for name, each in zip(OF_HEADS, types, strict=True)}
     flags = [pl.Series(each).set(pl.Series(untested), None) for each in (split.chosen, split.held)]
     means = [pl.Series(each).fill_nan(None) for each in (split.first, split.second)]
     return dict(zip(OF_HEADS, (*means, *flags), strict=True))
@@ -379,8 +389,10 @@ def _clusters(comparison: Comparison, one: Values, two: Values) -> tuple[Cluster
     """The cluster of each prompt of both sides; if paired, only of the prompts that both have."""
     prompts = [one.prompts, two.prompts]
     if comparison.paired:
-        prompts = [np.intersect1d(*prompts)] * 2
-    first, second = (side.run.clusters(each) for side, each in zip((comparison.one, comparison.two), prompts, strict=True))
+        prompts = [np.intersect1d(one.prompts, two.prompts)] * 2
+    first, second = (
+        side.run.clusters(each) for side, each in zip((comparison.one, comparison.two), prompts, strict=True)
+    )
     return first, second
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attnscope.analysis.bootstrap import Sample, estimate_of, smallest_p, test_mean
+from attnscope.analysis.bootstrap import Sample, bootstrapped, estimate_of, smallest_p, trusted
 from attnscope.analysis.discoveries import discoveries
 from attnscope.analysis.spread import mean_of_seen
 
@@ -95,11 +95,13 @@ def unpaired_effects(
 
 
 def _blank(columns: int) -> dict[str, Floats]:
-    names = ("mean", "low", "high", "size", "size_low", "size_high", "skew", "p", "smallest", "same")
+    names = ("mean", "low", "high", "size", "size_low", "size_high", "skew", "p", "smallest", "same", "error")
     return {**{name: np.full(columns, np.nan) for name in names}, "clusters": np.zeros(columns)}
 
 
 def _finished(results: dict[str, Floats]) -> Effects:
+    error, clusters = results.pop("error"), results["clusters"]
+    results["p"] = trusted(results["p"], results["mean"], error, clusters, results["smallest"])
     whole = {name: results.pop(name).astype(np.int64) for name in ("n", "clusters")}
     return Effects(**whole, q=discoveries(results["p"]), **results)  # type: ignore[arg-type]
 
@@ -124,8 +126,8 @@ def _fill(
     if not len(enough):
         return
     columns = which[enough]
-    tested = test_mean([each.columns(enough) for each in samples], seed=seed, among=len(results["mean"]), margin=margin)
-    for name in ("low", "high", "p", "same"):
+    tested = bootstrapped([each.columns(enough) for each in samples], seed=seed, margin=margin)
+    for name in ("low", "high", "p", "same", "error"):
         results[name][columns] = getattr(tested, name)
     for name in ("low", "high"):
         reach = getattr(tested, name) - mean[enough]

@@ -1,4 +1,4 @@
-"""Heads chosen on one half of the prompts and tested on the other, so that choosing them can't make them look strong."""
+"""Heads chosen on one half of the prompts and tested on the other, so that choosing them can't flatter them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Halves:
     """Chosen, and in the second half significant among the chosen, with the same sign."""
 
 
-def split(clusters: Clusters, seed: int) -> Flags | None:
+def first_half(clusters: Clusters, seed: int) -> Flags | None:
     """Which prompts are in the first half: whole clusters, drawn at random. None if there are too few for two tests."""
     names = np.unique(clusters)
     if len(names) < 2 * FEWEST:
@@ -40,7 +40,7 @@ def split(clusters: Clusters, seed: int) -> Flags | None:
 
 def halves(differences: Floats, clusters: Clusters, seed: int) -> Halves | None:
     """differences: (prompts, columns), NaN where a prompt has none."""
-    first = split(clusters, seed)
+    first = first_half(clusters, seed)
     if first is None:
         return None
     one, two = (

@@ -91,9 +91,7 @@ def untouched_classes(run: Run, model: str, condition: str) -> list[str]:
 @lru_cache(maxsize=16)
 def class_tokens(run: Run, model: str, condition: str) -> pl.DataFrame:
     """token_class, tokens, inserted: how many tokens a class has in a prompt on average, and how many are inserted."""
-    return cached_result(
-        run, ("tokens of classes", model, condition), lambda: _class_tokens(run, model, condition)
-    )
+    return cached_result(run, ("tokens of classes", model, condition), lambda: _class_tokens(run, model, condition))
 
 
 def _class_tokens(run: Run, model: str, condition: str) -> pl.DataFrame:

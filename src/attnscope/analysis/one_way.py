@@ -57,7 +57,5 @@ def _other_uniform(one: Side, two: Side, queries: str) -> set[str]:
         means.append(dict(zip(side.run.classes, expected.tolist(), strict=True)))
     first, second = means
     return {
-        name
-        for name in first.keys() & second.keys()
-        if not np.isclose(first[name], second[name], rtol=SAME, atol=0)
+        name for name in first.keys() & second.keys() if not np.isclose(first[name], second[name], rtol=SAME, atol=0)
     }

@@ -1,27 +1,32 @@
 """Before a run: the smallest q it can reach, the chance to find an effect, and how many prompts that takes.
 
 The unit is the cluster, as in all tests; without clusters, the prompt. Sizes are in standard deviations of the
-differences within clusters. The chance is that of a t test at the level that q < 0.05 takes among so many tests; what
-is tested in fact, a bootstrap, has nearly the same.
+differences between clusters. The chance is simulated with the test itself, on normal differences; with many clusters,
+it is that of a t test, which the test then is nearly.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
-from scipy.special import nctdtr, stdtrit
+from numpy.typing import NDArray
+from scipy.special import ndtr, stdtrit
 
+from attnscope.analysis.bootstrap import SHOWN
 from attnscope.analysis.comparisons import Compared
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES, needed
-from attnscope.analysis.effects import FEWEST
+from attnscope.analysis.effects import FEWEST, effects
 from attnscope.analysis.sides import MASS
 
 SIZES = (0.3, 0.5, 0.8)
 """Without a pilot: small, medium and large effects."""
 CHANCE = 0.8
 MOST = 100_000  # clusters
+MANY = 120  # clusters; beyond, power is not simulated
+COLUMNS = 500  # simulated
 
 
 @dataclass(frozen=True)
@@ -71,8 +76,19 @@ def power(size: float, clusters: int, level: float) -> float:
     """The chance that an effect of this size is found with so many clusters."""
     if clusters < FEWEST or 2.0 ** (1 - clusters) > level:
         return 0.0
-    edge, shift = stdtrit(clusters - 1, 1 - level / 2), abs(size) * clusters**0.5
-    return float(1 - nctdtr(clusters - 1, shift, edge) + nctdtr(clusters - 1, shift, -edge))
+    if clusters <= MANY:
+        return float((_simulated(abs(size), clusters) <= level).mean())
+    shift = abs(size) * clusters**0.5
+    if level < SHOWN:  # see `bootstrap.trusted`: these columns all have the same error
+        shift /= 2**0.5
+    edge = stdtrit(clusters - 1, 1 - level / 2)
+    return float(ndtr(shift - edge) + ndtr(-shift - edge))
+
+
+@lru_cache(maxsize=256)
+def _simulated(size: float, clusters: int) -> NDArray[np.float64]:
+    """P of columns with this effect."""
+    return effects(np.random.default_rng(clusters).normal(size, 1, (clusters, COLUMNS))).p
 
 
 def clusters_needed(size: float, level: float, chance: float = CHANCE) -> int | None:
@@ -120,5 +136,5 @@ def pilots(compared: Sequence[Compared], queries: str) -> list[Pilot]:
 
 
 def _corrected(size: float, clusters: int) -> float:
-    """An observed size is too large on average: its square by one in `clusters`."""
-    return float(max(0.0, size**2 - 1 / clusters) ** 0.5)
+    """An observed size is too large on average: its square by one in `clusters`. To one decimal and a half."""
+    return round(20 * max(0.0, size**2 - 1 / clusters) ** 0.5) / 20

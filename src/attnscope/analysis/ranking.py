@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from attnscope.analysis.cache import cached_result
 from attnscope.analysis.dense import dense
-from attnscope.analysis.halves import split
+from attnscope.analysis.halves import first_half
 from attnscope.analysis.placebo import null_of
 from attnscope.analysis.received import HeadChoice, by_head, read_paired_attention
 from attnscope.analysis.run import Run
@@ -127,7 +127,7 @@ def ranked_by_distance(run: Run, model: str, queries: str, over: str, one: str, 
         theirs, control = _distances(run, every, *null)
         prompts, mine, others = np.intersect1d(prompts, theirs, return_indices=True)
         values = values[mine] - control[others]
-    first = split(run.clusters(prompts), run.study.seed)
+    first = first_half(run.clusters(prompts), run.study.seed)
     ranked = ranking(values, every.layers, every.heads, run.study.seed, first)
     return replace(ranked, beyond=null)
 
@@ -147,9 +147,7 @@ def _distances(run: Run, chosen: HeadChoice, one: str, two: str) -> tuple[NDArra
     return np.asarray(prompts, dtype=np.int64), values
 
 
-def _distances_by_prompt(
-    run: Run, chosen: HeadChoice, one: str, two: str
-) -> Iterator[tuple[int, NDArray[np.float64]]]:
+def _distances_by_prompt(run: Run, chosen: HeadChoice, one: str, two: str) -> Iterator[tuple[int, NDArray[np.float64]]]:
     for first, second in read_paired_attention(run, chosen, one, two):
         shared, mine, others = np.intersect1d(first.base, second.base, return_indices=True)
         aligned = shared >= 0

@@ -185,7 +185,9 @@ class Run:
             label: facts.sample and facts.sample.model_dump(mode="json")
             for label, facts in self.manifest.models.items()
         }
-        return hashlib.sha256(json.dumps([self.study.seed, self.study.margin, samples], sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(
+            json.dumps([self.study.seed, self.study.margin, samples], sort_keys=True).encode()
+        ).hexdigest()
 
     @property
     def is_whole(self) -> bool:
@@ -277,13 +279,10 @@ class Run:
     def cluster_of(self) -> dict[int, int]:
         """The number of each prompt's cluster."""
         rows = self.table("prompts").select("prompt", "cluster").unique().sort("prompt").collect()
-        if rows["prompt"].is_duplicated().any():
-            raise AttnscopeError(
-                "this table can't be used: a prompt belongs to several clusters",
-                where=f"{self.path / 'prompts.parquet'}: prompt {rows['prompt'].filter(rows['prompt'].is_duplicated())[0]}",
-                allowed="one cluster per prompt",
-                todo="repeat the same 'attnscope run'; it rewrites the table",
-            )
+        several = rows.filter(rows["prompt"].is_duplicated())
+        if len(several):
+            where = f"{self.path / 'prompts.parquet'}: prompt {several['prompt'][0]}"
+            raise unusable(where, "it belongs to several clusters")
         places = {name: place for place, name in enumerate(rows["cluster"].unique(maintain_order=True))}
         return {prompt: places[name] for prompt, name in rows.rows()}
 

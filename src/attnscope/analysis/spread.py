@@ -14,9 +14,7 @@ CUT = ", cut at 0 and 1"  # what captions say of intervals of shares that reach 
 INTERVAL = "95 % interval of the mean over prompts (t)"
 
 
-def mean_over_prompts(
-    frame: pl.DataFrame, by: Sequence[str], value: str, clusters: Mapping[int, int]
-) -> pl.DataFrame:
+def mean_over_prompts(frame: pl.DataFrame, by: Sequence[str], value: str, clusters: Mapping[int, int]) -> pl.DataFrame:
     """Mean, low, high and n of each group. frame: one row per prompt in each group; a single cluster has no interval.
 
     clusters: of each prompt. The interval is Student's, for clusters of any size: see `bootstrap.Sample`.

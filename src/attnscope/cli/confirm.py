@@ -18,7 +18,9 @@ def confirm(
     prompts: Annotated[
         Path | None, typer.Option(help="A file of prompts; by default more are drawn from the study's set.")
     ] = None,
-    count: Annotated[int | None, typer.Option(min=1, help="How many prompts; by default as many as the run has.")] = None,
+    count: Annotated[
+        int | None, typer.Option(min=1, help="How many prompts; by default as many as the run has.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="The seed; by default the study's plus 1.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the fresh run; RUN-confirmed by default.")] = None,
     trust_remote_code: options.TrustRemoteCode = False,
@@ -49,7 +51,9 @@ def confirm(
 
 def _counts(heads: pl.DataFrame) -> list[str]:
     lines = []
-    for (comparison, queries), part in heads.group_by("comparison", "queries", maintain_order=True) if len(heads) else ():
+    for (comparison, queries), part in (
+        heads.group_by("comparison", "queries", maintain_order=True) if len(heads) else ()
+    ):
         lost = part["held"].null_count()
         untested = f"; {lost} could not be tested" if lost else ""
         lines.append(

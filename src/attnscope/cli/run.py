@@ -33,7 +33,9 @@ def run(
     limit: Limit = None,
     models: Models = None,
     swap: Swap = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print cells, tokens, time, disk space and what could be found.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print cells, tokens, time, disk space and what could be found.")
+    ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Stop if any prompt can't be measured.")] = False,
     forget: Annotated[
         bool, typer.Option("--forget", help="Remove what was measured for other versions of the study.")

@@ -111,7 +111,9 @@ def _effect(run: Run, comparison: Comparison, row: Row) -> str:
     )
     if row["q"] is None:
         tested = "too few prompts for a test" if row["low"] is None else "not tested, as the edit alone changes it"
-        sentence = f"{what} is {_number(row['two'])} with {two} and {_number(row['one'])} with {one}, a difference of {size}"
+        sentence = (
+            f"{what} is {_number(row['two'])} with {two} and {_number(row['one'])} with {one}, a difference of {size}"
+        )
         return _upper(f"{where}{sentence} ({over}; {tested}).")
     if row["sure"]:
         way = "higher" if row["difference"] > 0 else "lower"
@@ -152,9 +154,11 @@ def _heads(row: Row) -> Iterator[str]:
             yield f"There are too few prompts to tell which of the {row['heads']} heads change."
         else:
             at_least = f", at least {row['true_at_least']} of them truly" if found else ""
-            yield f"{row['up']} of {row['heads']} heads rise and {row['down']} fall (q < {FALSE_DISCOVERIES}){at_least}."
+            counts = f"{row['up']} of {row['heads']} heads rise and {row['down']} fall"
+            yield f"{counts} (q < {FALSE_DISCOVERIES}){at_least}."
     if row["top_ten"] is not None and row["heads"] > TEN:
-        yield f"Ten heads carry {row['top_ten']:.0%} of the change; the median head changes by {_number(row['median'])}."
+        middle = f"the median head changes by {_number(row['median'])}"
+        yield f"Ten heads carry {row['top_ten']:.0%} of the change; {middle}."
     if row["chosen"]:
         yield f"Of {row['chosen']} heads chosen on half of the prompts, {row['held']} hold on the other half."
 

@@ -59,8 +59,8 @@ def summary(found: Compared, queries: str) -> list[Sheet]:
     for row in _of(overall, MASS):
         rows.append((row["token_class"], ends(row), sign(row["q"]), _counts(row), signed(row["median"]), _ten(row)))
         grayed.append(row["sure"] is False)
-    columns = ("class", "difference", "q", "heads that change", "median head", "ten heads carry")
-    classes = Sheet("change in mass, mean over heads", columns, rows, grayed)
+    names = ("class", "difference", "q", "heads that change", "median head", "ten heads carry")
+    classes = Sheet("change in mass, mean over heads", names, rows, grayed)
     top = _top(found.heads.filter(pl.col("queries") == queries), overall, 1)
     columns = [top.columns.index(name) for name in ("class", "head", "difference", "q")]
     strongest = [tuple(row[column] for column in columns) for row in top.rows]
@@ -111,9 +111,9 @@ def _too_few(found: Compared) -> Iterator[str]:
         if together > 1:
             alone = min(1.0, row["smallest_p"] * row["tested"])
             yield (
-                f"Few prompts: no p can be below {row['smallest_p']:.2g}, so among {row['tested']:,} tests the smallest "
-                f"q that a single head can reach is {alone:.2g}; q < {FALSE_DISCOVERIES} takes {together:,} heads at "
-                "once."
+                f"Few prompts: no p can be below {row['smallest_p']:.2g}, so among {row['tested']:,} tests the "
+                f"smallest q that a single head can reach is {alone:.2g}; q < {FALSE_DISCOVERIES} takes "
+                f"{together:,} heads at once."
             )
 
 

@@ -38,7 +38,7 @@ _MORE = {
     "size_high": "upper end of it",
     "skew": "the skewness of the clusters' differences",
     "smallest_p": "the smallest p that so many clusters can have",
-    "same_q": "of the test that there is no change: that the difference is within the study's margin; empty without one",
+    "same_q": "q of the test that the difference is within the study's margin, that is no change; empty without one",
 }
 HEADS = {
     **_KEYS,

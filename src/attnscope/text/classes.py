@@ -200,7 +200,7 @@ def _shared(owners: NDArray[np.int64], ways: Sequence[str]) -> NDArray[np.float6
     }
     for number, way in enumerate(ways):
         if way in takes and takes[way][number]:
-            return np.eye(len(counts))[number]
+            return (np.arange(len(counts)) == number).astype(np.float64)
     shares: NDArray[np.float64] = counts / len(owners)
     for number, way in enumerate(ways):
         if way in takes:

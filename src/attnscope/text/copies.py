@@ -1,8 +1,8 @@
 """Prompts that are near copies of each other, which statistics would take for independent.
 
-Two prompts are linked if half of the shorter one's phrases, three words each, occur in the other; numbers are all the
-same word, so that problems made from one template are linked. Phrases that most prompts have, such as an instruction's,
-don't count.
+Two prompts are linked if half of the shorter one's phrases, three words each, occur in the other, or if they have a
+field in common; numbers are all the same word, so that problems made from one template are linked. Phrases that most
+prompts have, such as an instruction's, don't count.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import regex
@@ -17,7 +18,7 @@ from scipy import sparse
 
 PHRASE = 3  # words
 COMMON = 0.5  # of the prompts: a phrase that more of them have is no sign of a copy
-LINKED = 0.5  # of the shorter prompt's phrases
+LINKED, SAME = 0.5, 0.9  # of the phrases of the shorter prompt, of the shorter field
 FEWEST = 3  # phrases; shorter prompts are not judged
 MOST = 4000  # prompts looked at
 WORTH_A_WARNING = 0.9  # of the prompts: with more groups than this, copies hardly matter
@@ -39,10 +40,11 @@ def near_copies(prompts: Sequence[Mapping[str, str]]) -> Copies | None:
     shown = prompts[:MOST]
     if len(shown) < 2:
         return None
-    phrases = [_phrases("\n".join(prompt.values())) for prompt in shown]
-    spread = Counter(phrase for each in phrases for phrase in each)
-    rare = [{phrase for phrase in each if spread[phrase] <= max(2, COMMON * len(shown))} for each in phrases]
-    groups = _groups(rare)
+    links = _links(["\n".join(prompt.values()) for prompt in shown], LINKED)
+    for name in dict.fromkeys(key for prompt in shown for key in prompt):
+        links = links + _links([prompt.get(name, "") for prompt in shown], SAME)
+    _, numbers = sparse.csgraph.connected_components(links, directed=False)
+    groups: list[int] = numbers.tolist()
     count = len(set(groups))
     if count > WORTH_A_WARNING * len(shown):
         return None
@@ -54,8 +56,11 @@ def _phrases(text: str) -> set[tuple[str, ...]]:
     return set(zip(*(words[start:] for start in range(PHRASE)), strict=False))
 
 
-def _groups(phrases: Sequence[set[tuple[str, ...]]]) -> list[int]:
-    """The group of each prompt: those that links connect."""
+def _links(texts: Sequence[str], enough: float) -> Any:
+    """(texts, texts): not zero where the shorter of two has this share of its phrases in common with the other."""
+    every = [_phrases(text) for text in texts]
+    spread = Counter(phrase for each in every for phrase in each)
+    phrases = [{phrase for phrase in each if spread[phrase] <= max(2, COMMON * len(texts))} for each in every]
     places = {phrase: place for place, phrase in enumerate(sorted(set().union(*phrases)))}
     rows = [row for row, each in enumerate(phrases) for _ in each]
     columns = [places[phrase] for each in phrases for phrase in sorted(each)]
@@ -64,11 +69,8 @@ def _groups(phrases: Sequence[set[tuple[str, ...]]]) -> list[int]:
     sizes = np.array([len(each) for each in phrases])
     one, two = both.coords
     fewer = np.minimum(sizes[one], sizes[two])
-    linked = (fewer >= FEWEST) & (both.data >= LINKED * fewer)
-    links = sparse.csr_array((np.ones(int(linked.sum())), (one[linked], two[linked])), shape=both.shape)
-    _, groups = sparse.csgraph.connected_components(links, directed=False)
-    numbers: list[int] = groups.tolist()
-    return numbers
+    linked = (fewer >= FEWEST) & (both.data >= enough * fewer)
+    return sparse.csr_array((np.ones(int(linked.sum())), (one[linked], two[linked])), shape=both.shape)
 
 
 def _field(prompts: Sequence[Mapping[str, str]], groups: Sequence[int]) -> str | None:

@@ -33,7 +33,8 @@ def _caption(run: Run, options: LinesOptions, table: pl.DataFrame, group: str) -
     over = "the queries that can see the token" if options.over == "visible" else "all queries"
     whose = selection.group_words(group) + ("" if group == "last" else f", mean over {over}")
     _, most = extent(table["n"])
-    many = f"up to {selection.prompts_words(run, table['n'].filter(table['n'] == most))}, matched by token position, as far as half of them reach"
+    prompts = selection.prompts_words(run, table["n"].filter(table["n"] == most))
+    many = f"up to {prompts}, matched by token position, as far as half of them reach"
     cut = CUT if is_cut(table["attention"], table["low"], table["high"]) else ""
     chosen = (
         f"The {sentences.counted(options.top, 'head')} of each model whose first two lines differ most"
@@ -92,6 +93,7 @@ def write(table: pl.DataFrame, look: Look) -> Document:
                 sentences.extreme(peaks, "peak", most=True),
                 sentences.extreme(peaks, "peak", most=False),
                 *observed,
+                _without_null(table),
             ],
         },
     )
@@ -188,6 +190,11 @@ def _rank(title: str, panel: pl.DataFrame) -> str | None:
             f"{sentences.number(row['other_half'])} in the other half"
         )
     words += f" (split-half reliability of the ranking {trust:.2f})." if trust is not None else "."
-    if row["null"] is None:
-        words += " There is no control draw to compare with: chance alone would rank heads too."
     return words
+
+
+def _without_null(table: pl.DataFrame) -> str | None:
+    """Once for all panels: what their ranks can't tell."""
+    if table["rank"].is_null().all() or table["null"].is_not_null().any():
+        return None
+    return "The ranks have no control draw to compare with: chance alone would rank heads too."
