@@ -5,6 +5,10 @@ values is not taken as exact and a skewed spread is followed. Two readings of th
 somewhere: the symmetric one is too narrow for skewed differences, the equal-tailed one for heavy tails. The wider of
 the two counts, for the interval as for p: the interval excludes zero exactly where p is below 1 - CONFIDENCE.
 
+A column whose rare large values are not among the prompts looks far more exact than it is. So columns that are tested
+together lend each other some of their error: a little of a typical one's is added to each, and all of it where p would
+be smaller than the draws can show. docs/statistics.md has the simulations that the amounts were chosen by.
+
 The standard error allows for clusters of several sizes: it is that of a ratio of sums, sums of values over sums of
 sizes.
 """
@@ -26,6 +30,7 @@ Floats = NDArray[np.float64]
 
 DRAWS = 2999
 SHOWN = 2 / (DRAWS + 1)  # the smallest p that draws can show
+LEAST = 0.03  # of a typical column's error: no column's error is taken to be much smaller
 TOGETHER = 256  # columns at once
 
 
@@ -122,13 +127,15 @@ class Tested:
     p: Floats
     same: Floats
     """P of the two one-sided tests that the mean is outside the margin; NaN without a margin."""
-    error: Floats
-    """The standard error of the estimate."""
 
 
-def bootstrapped(samples: Sequence[Sample], *, seed: int, margin: float | None = None) -> Tested:
-    """Of one sample: its mean. Of two: the second mean minus the first. margin: below it, a mean is no difference."""
-    estimate, error = estimate_of(samples)
+def bootstrapped(samples: Sequence[Sample], *, seed: int, typical: float, margin: float | None = None) -> Tested:
+    """Of one sample: its mean. Of two: the second mean minus the first.
+
+    typical: the median error of the columns that are tested together. margin: below it, a mean is no difference.
+    """
+    estimate, own = estimate_of(samples)
+    error = np.sqrt(own**2 + (LEAST * typical) ** 2)
     columns = len(estimate)
     rows = {name: np.full(columns, np.nan) for name in ("low", "high", "p", "same")}
     for start in range(0, columns, TOGETHER):
@@ -142,30 +149,49 @@ def bootstrapped(samples: Sequence[Sample], *, seed: int, margin: float | None =
             rows["p"][some] = _p(_reached(draws, middle / spread), DRAWS)
             if margin is not None:
                 rows["same"][some] = _p_of_margin(draws, (middle + margin) / spread, (middle - margin) / spread)
-    constant = error == 0
-    for name in ("low", "high"):
-        rows[name] = np.where(constant, estimate, rows[name])
-    rows["p"] = np.where(constant, np.where(estimate == 0, 1.0, 0.0), rows["p"])
-    if margin is not None:
-        rows["same"] = np.where(constant, np.where(np.abs(estimate) < margin, 0.0, 1.0), rows["same"])
-    return Tested(rows["low"], rows["high"], rows["p"], np.maximum(rows["same"], smallest_p(samples)), error)
+    _fill_constant(rows, own == 0, estimate, error, _clusters(samples), margin)
+    p = _trusted(rows["p"], estimate, own, typical, samples)
+    return Tested(rows["low"], rows["high"], p, np.maximum(rows["same"], smallest_p(samples)))
 
 
-def trusted(p: Floats, estimate: Floats, error: Floats, clusters: Floats, smallest: Floats) -> Floats:
-    """P of columns that are tested together, no smaller than the data can support.
+def _fill_constant(
+    rows: dict[str, Floats],
+    constant: NDArray[np.bool_],
+    estimate: Floats,
+    error: Floats,
+    clusters: Floats,
+    margin: float | None,
+) -> None:
+    """Where all values are the same, draws show nothing: Student's t, with the least error of a column."""
+    freedom = clusters - 1
+    half = stdtrit(freedom, (1 + CONFIDENCE) / 2) * error
+    with np.errstate(invalid="ignore", divide="ignore"):
+        p = np.where(estimate == 0, 1.0, 2 * stdtr(freedom, -np.abs(estimate) / error))
+        rows["low"] = np.where(constant, estimate - half, rows["low"])
+        rows["high"] = np.where(constant, estimate + half, rows["high"])
+        rows["p"] = np.where(constant, p, rows["p"])
+        if margin is not None:
+            beyond = stdtr(freedom, (np.abs(estimate) - margin) / error)
+            rows["same"] = np.where(constant, beyond, rows["same"])
+
+
+def _trusted(p: Floats, estimate: Floats, error: Floats, typical: float, samples: Sequence[Sample]) -> Floats:
+    """P no smaller than the data can support.
 
     Where hardly any draw reaches a mean, its own spread is all that speaks for it, and a column whose rare large values
-    are not in the sample has too small a spread. So beyond the draws p is Student's, with a typical column's error (the
-    median) added to its own: only means that are large for these columns have a smaller p than the draws can show.
-    smallest: of so few clusters.
+    are not in the sample has too small a spread. So beyond the draws p is Student's, with a typical column's error
+    added to its own: only means that are large for these columns have a smaller p than the draws can show.
     """
-    varies = error > 0
-    typical = float(np.median(error[varies])) if varies.any() else 0.0
     with np.errstate(invalid="ignore", divide="ignore"):
-        beyond = 2 * stdtr(clusters - 1, -np.abs(estimate) / np.sqrt(error**2 + typical**2))
+        beyond = 2 * stdtr(_clusters(samples) - 1, -np.abs(estimate) / np.sqrt(error**2 + typical**2))
         kept = np.where(p > SHOWN, p, np.fmin(SHOWN, beyond))
-    result: Floats = np.where(np.isnan(p), np.nan, np.maximum(kept, smallest))
+    result: Floats = np.where(np.isnan(p), np.nan, np.maximum(kept, smallest_p(samples)))
     return result
+
+
+def _clusters(samples: Sequence[Sample]) -> Floats:
+    fewest: Floats = np.min([each.count for each in samples], axis=0)
+    return fewest
 
 
 def estimate_of(samples: Sequence[Sample]) -> tuple[Floats, Floats]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attnscope.analysis.bootstrap import Sample, bootstrapped, estimate_of, smallest_p, trusted
+from attnscope.analysis.bootstrap import Sample, bootstrapped, estimate_of, smallest_p
 from attnscope.analysis.discoveries import discoveries
 from attnscope.analysis.spread import mean_of_seen
 
@@ -58,14 +58,13 @@ def effects(
     clusters: the cluster of each prompt. margin: differences below it count as none.
     """
     defined = ~np.isnan(differences)
-    results = _blank(differences.shape[1])
-    results["n"] = defined.sum(0).astype(np.float64)
+    groups = []
     for prompts, which in _by_prompts(defined):
         values = differences[prompts][:, which]
         if len(values):
             mine = None if clusters is None else clusters[prompts]
-            _fill(results, which, [Sample.of(values, mine)], _deviation([values]), seed, margin)
-    return _finished(results)
+            groups.append(_Group(which, [Sample.of(values, mine)], _deviation([values])))
+    return _effects(defined.sum(0), groups, seed, margin)
 
 
 def unpaired_effects(
@@ -82,39 +81,40 @@ def unpaired_effects(
     of the smaller set.
     """
     defined = [~np.isnan(each) for each in (one, two)]
-    results = _blank(one.shape[1])
-    results["n"] = np.minimum(defined[0].sum(0), defined[1].sum(0)).astype(np.float64)
+    groups = []
     for prompts, which in _same_prompts(np.concatenate(defined)):
         rows = prompts[: len(one)], prompts[len(one) :]
         sets = [values[mine][:, which] for values, mine in zip((one, two), rows, strict=True)]
         if all(map(len, sets)):
-            groups = (None, None) if clusters is None else [c[mine] for c, mine in zip(clusters, rows, strict=True)]
-            samples = [Sample.of(values, each) for values, each in zip(sets, groups, strict=True)]
-            _fill(results, which, samples, _deviation(sets), seed, margin)
-    return _finished(results)
+            given = (None, None) if clusters is None else [c[mine] for c, mine in zip(clusters, rows, strict=True)]
+            samples = [Sample.of(values, each) for values, each in zip(sets, given, strict=True)]
+            groups.append(_Group(which, samples, _deviation(sets)))
+    return _effects(np.minimum(defined[0].sum(0), defined[1].sum(0)), groups, seed, margin)
 
 
-def _blank(columns: int) -> dict[str, Floats]:
-    names = ("mean", "low", "high", "size", "size_low", "size_high", "skew", "p", "smallest", "same", "error")
-    return {**{name: np.full(columns, np.nan) for name in names}, "clusters": np.zeros(columns)}
+@dataclass(frozen=True)
+class _Group:
+    """Columns of the same prompts. deviation: of single prompts, for sizes."""
+
+    which: NDArray[np.int64]
+    samples: list[Sample]
+    deviation: Floats
 
 
-def _finished(results: dict[str, Floats]) -> Effects:
-    error, clusters = results.pop("error"), results["clusters"]
-    results["p"] = trusted(results["p"], results["mean"], error, clusters, results["smallest"])
-    whole = {name: results.pop(name).astype(np.int64) for name in ("n", "clusters")}
-    return Effects(**whole, q=discoveries(results["p"]), **results)  # type: ignore[arg-type]
+def _effects(n: NDArray[np.int64], groups: list[_Group], seed: int, margin: float | None) -> Effects:
+    names = ("mean", "low", "high", "size", "size_low", "size_high", "skew", "p", "smallest", "same")
+    results = {name: np.full(len(n), np.nan) for name in names}
+    results["clusters"] = np.zeros(len(n))
+    errors = np.concatenate([np.zeros(0), *(estimate_of(group.samples)[1] for group in groups)])
+    typical = float(np.median(errors[errors > 0])) if (errors > 0).any() else 0.0
+    for group in groups:
+        _fill(results, group, seed, typical, margin)
+    clusters = results.pop("clusters").astype(np.int64)
+    return Effects(n=n.astype(np.int64), clusters=clusters, q=discoveries(results["p"]), **results)
 
 
-def _fill(
-    results: dict[str, Floats],
-    which: NDArray[np.int64],
-    samples: list[Sample],
-    deviation: Floats,
-    seed: int,
-    margin: float | None,
-) -> None:
-    """Write the results of some columns. deviation: of single prompts, for sizes."""
+def _fill(results: dict[str, Floats], group: _Group, seed: int, typical: float, margin: float | None) -> None:
+    which, samples, deviation = group.which, group.samples, group.deviation
     count = np.min([each.count for each in samples], axis=0)
     mean, size = estimate_of(samples)[0], np.full(len(count), np.nan)
     size[count > 1] = _over_spread(mean, deviation)[count > 1]
@@ -126,8 +126,8 @@ def _fill(
     if not len(enough):
         return
     columns = which[enough]
-    tested = bootstrapped([each.columns(enough) for each in samples], seed=seed, margin=margin)
-    for name in ("low", "high", "p", "same", "error"):
+    tested = bootstrapped([each.columns(enough) for each in samples], seed=seed, typical=typical, margin=margin)
+    for name in ("low", "high", "p", "same"):
         results[name][columns] = getattr(tested, name)
     for name in ("low", "high"):
         reach = getattr(tested, name) - mean[enough]

@@ -58,7 +58,8 @@ def along_prompt(run: Run, lines: Sequence[Line], *, shared: bool) -> pl.DataFra
     parts = []
     for number, (line, each) in enumerate(zip(lines, means, strict=True)):
         places = shown(each.n)
-        apart = (placed[number] - placed[0])[:, places] if number and shared else np.zeros((0, len(places)))
+        other = _compared_with(lines, number)
+        apart = (placed[number] - placed[other])[:, places] if number and shared else np.zeros((0, len(places)))
         against = _against(apart, clusters, run.study.seed) if len(apart) else {}
         mean, half = each.mean[places], each.half[places]
         part = pl.DataFrame(
@@ -72,8 +73,9 @@ def along_prompt(run: Run, lines: Sequence[Line], *, shared: bool) -> pl.DataFra
                 **(against or {name: np.full(len(places), np.nan) for name in _DIFFERENCE}),
             }
         ).with_columns(within=pl.lit(each.within), without=pl.lit(each.without))
-        first = pl.lit(lines[0].series if against else None, dtype=pl.String).alias("against")
-        parts.append(part.select(pl.lit(line.series).alias("series"), "position", "n", first, floats.fill_nan(None)))
+        reference = pl.lit(lines[other].series if against else None, dtype=pl.String).alias("against")
+        series = pl.lit(line.series).alias("series")
+        parts.append(part.select(series, "position", "n", reference, floats.fill_nan(None)))
     table = pl.concat(parts)
     if not len(table):
         raise AttnscopeError(
@@ -85,11 +87,17 @@ def along_prompt(run: Run, lines: Sequence[Line], *, shared: bool) -> pl.DataFra
     return table
 
 
+def _compared_with(lines: Sequence[Line], number: int) -> int:
+    """The line to compare one with, so that they differ in one thing only: the first of its head, or the first."""
+    mine = next(place for place, line in enumerate(lines) if line.heads == lines[number].heads)
+    return mine if mine != number else 0
+
+
 _DIFFERENCE = ("difference", "difference_low", "difference_high", "q")
 
 
 def _against(apart: Floats, clusters: NDArray[np.int64], seed: int) -> dict[str, Floats]:
-    """The statistics of a line minus the first one within prompts, (prompts, positions)."""
+    """The statistics of a line minus another one within prompts, (prompts, positions)."""
     result = effects(apart, clusters=clusters, seed=seed)
     return dict(zip(_DIFFERENCE, (result.mean, result.low, result.high, result.q), strict=True))
 

@@ -47,7 +47,9 @@ export async function overviewView(main, context) {
     facts.answer.length > 0 &&
       h("section", { class: "answer", "aria-label": "Answer" }, facts.answer.map((sentence) => h("p", {}, sentence))),
     h("p", { class: "soft" }, facts.summary, " ", h("span", { class: `badge ${facts.status}` }, facts.status)),
-    h("section", { "aria-label": "Key observations" }, h("h2", {}, "Key observations"), observations),
+    facts.answer.length
+      ? h("details", {}, h("summary", {}, "What the main figure shows"), observations)
+      : h("section", { "aria-label": "Key observations" }, h("h2", {}, "Key observations"), observations),
     h("section", { "aria-label": "Main figure" }, figure.element),
     others.length > 0 &&
       h(

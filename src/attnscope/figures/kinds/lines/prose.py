@@ -159,7 +159,7 @@ def _parting(title: str, form: str, part: pl.DataFrame) -> str | None:
 
 
 def _differing(title: str, form: str, line: pl.DataFrame) -> str | None:
-    """At how many positions a line differs from the first one."""
+    """At how many positions a line differs from the one it is compared with."""
     tested = line.drop_nulls("q")
     if not len(tested):
         return None
