@@ -76,7 +76,7 @@ def test_it_is_compared_with_the_first_and_with_nothing_else(drawn_twice: Run) -
     assert {null.one.condition, null.two.condition} == {"sentence", PLACEBO}
     found = compare(null).heads.filter(pl.col("quantity") == "mass")
     assert found["q"].null_count() == 0  # both have the same edits, so nothing follows from them
-    assert (found["q"] < 0.05).mean() < 0.1
+    assert (found["q"] < 0.05).sum() < 5
 
 
 def test_a_map_of_a_difference_shows_the_placebo_beside_it(drawn_twice: Run) -> None:

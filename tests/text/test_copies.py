@@ -26,10 +26,10 @@ def test_each_question_with_two_sentences_is_noticed_and_the_field_named() -> No
     copies = near_copies(prompts)
     assert copies is not None
     assert (copies.prompts, copies.groups, copies.field) == (40, 20, "question")
-    warning = dependence(PromptsSpec(items=prompts), prompts)  # type: ignore[arg-type]
+    warning = dependence(PromptsSpec(items=prompts), prompts)
     assert warning is not None
     assert "cluster: question" in warning
-    assert dependence(PromptsSpec(items=prompts, cluster="question"), prompts) is None  # type: ignore[arg-type]
+    assert dependence(PromptsSpec(items=prompts, cluster="question"), prompts) is None
 
 
 def test_the_same_in_one_field_is_noticed_too() -> None:

@@ -136,5 +136,6 @@ def pilots(compared: Sequence[Compared], queries: str) -> list[Pilot]:
 
 
 def _corrected(size: float, clusters: int) -> float:
-    """An observed size is too large on average: its square by one in `clusters`. To one decimal and a half."""
-    return round(20 * max(0.0, size**2 - 1 / clusters) ** 0.5) / 20
+    """An observed size is too large on average: its square by one in `clusters`. In steps of 0.05."""
+    corrected = float(max(0.0, size**2 - 1 / clusters) ** 0.5)
+    return round(20 * corrected) / 20

@@ -200,7 +200,9 @@ def _shared(owners: NDArray[np.int64], ways: Sequence[str]) -> NDArray[np.float6
     }
     for number, way in enumerate(ways):
         if way in takes and takes[way][number]:
-            return (np.arange(len(counts)) == number).astype(np.float64)
+            taken: NDArray[np.float64] = np.zeros(len(counts))
+            taken[number] = 1.0
+            return taken
     shares: NDArray[np.float64] = counts / len(owners)
     for number, way in enumerate(ways):
         if way in takes:
