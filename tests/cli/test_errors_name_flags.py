@@ -98,7 +98,7 @@ def test_a_part_of_an_error_may_mix_words_and_parameters() -> None:
     assert error.message(lambda parameter: f"<{parameter.name}>") == "a (<layers>): b; pass <chat>"
 
 
-PYTHON_ONLY = {"classes", "count", "edits", "keys", "measure", "rows", "text", "texts", "tokenizer"}
+PYTHON_ONLY = {"classes", "edits", "keys", "measure", "rows", "text", "texts", "tokenizer"}
 """The command line takes one text and no positions, and shows tables instead of letting you ask a record."""
 
 
