@@ -355,6 +355,29 @@ def test_pads_do_not_count_with_a_static_cache_either(name: str) -> None:
         np.testing.assert_allclose(one.values, two.values, atol=SHALLOW)
 
 
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+@pytest.mark.parametrize("hidden", ["from itself", "one key", "from one head"])
+def test_a_mask_of_ones_own_hides_keys_and_leaves_every_query(name: str, hidden: str) -> None:
+    """A token whose key no query sees is not a pad: its own query sees others."""
+    model, ids = architectures.tiny(name), prompt(1, 20)
+    heads = 1 if hidden != "from one head" else model.config.num_attention_heads
+    seen = torch.ones(heads, 20, 20, dtype=torch.bool).tril(-1 if hidden == "from itself" else 0)
+    seen[:, 0, 0] = True
+    if hidden == "one key":
+        seen[:, 4:, 5] = False
+    elif hidden == "from one head":
+        seen[0] = False
+        seen[0, :, 0] = True
+    mask = torch.zeros(1, *seen.shape).masked_fill(~seen, torch.finfo(torch.float32).min)
+    with torch.no_grad(), attnscope.record(model, queries=["last", "all"]) as record:
+        model(ids, attention_mask=mask)
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        weights = model(ids, attention_mask=mask, output_attentions=True).attentions
+    want = torch.stack([torch.stack([each[0, :, -1], each[0].mean(1)], 1) for each in weights])
+    np.testing.assert_allclose(np.asarray(record.received).reshape(want.shape), want, atol=SHALLOW)
+
+
 def test_a_failed_forward_does_not_move_the_layers_of_the_next() -> None:
     """ALBERT runs one module as every layer, in turn."""
     torch.manual_seed(0)
