@@ -75,7 +75,7 @@ def page(results: Results) -> str:
         "\n## A long prompt\n",
         "Run once each, so without a control: the ratio of their times is rough. SmolLM2 was trained",
         "on 8,192 tokens; numbers beyond that mean little, but their cost is real. The memory of a single run varies",
-        "with what the allocator gives back in time: at 8,192 tokens, five runs took 331 to 486 MiB.\n",
+        "a lot: at 8,192 tokens, three runs took 331 to 486 MiB, and two of the version before 331 and 439.\n",
         *peak_table(results, "long"),
         "\n" + READING,
         "## Findings\n",

@@ -165,7 +165,7 @@ class Recording:
         batch, queries = given.shape[:2]
         self._here.caches = caches_of(named.get("past_key_values"), queries, self.layers)
         cached = max((tokens for tokens, _ in self._here.caches.values()), default=0)
-        flags, real = real_tokens(named.get("attention_mask"), batch, queries)
+        flags, real = real_tokens(named.get("attention_mask"), batch, queries, cached)
         self._here.recorder = Recorder(
             Wanted(
                 row_weights(self.queries, real).to(given.device),
