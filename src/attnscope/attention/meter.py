@@ -20,7 +20,8 @@ from transformers import PreTrainedModel
 from attnscope.attention.blame import not_finite
 from attnscope.attention.forward import Forward, input_device, may_stop, measure_forward
 from attnscope.attention.groups import Rows, row_weights
-from attnscope.attention.proof import Path, Probe, Proof, padded, paths_of, prove, refuse_row_sums
+from attnscope.attention.probe import Probe, padded
+from attnscope.attention.proof import Path, Proof, paths_of, prove, refuse_row_sums
 from attnscope.attention.recorder import Wanted
 from attnscope.attention.rotary import length_matters
 from attnscope.attention.seam import Edits, NoEdits

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -106,8 +106,10 @@ class Recorder:
         hidden, edit = wanted.edits.hidden(layer, call), wanted.edits.weights(layer)
         output = not ends and own_output is None and isinstance(call, Call)
         ask, view = self._ask(call, hidden, output=output, edited=touched)
+        if output and view.blind and not touched:  # what a pad's row becomes is up to the model
+            own_output, ask = own, replace(ask, output=False)
         if edit is not None:
-            ask = Ask(ask.weights, ask.rows, ask.output, ask.measures, ask.pairs, edit)
+            ask = replace(ask, edit=edit)
         backend = choose(call, view, ask)
         if layer in wanted.layers or hidden is not None:
             self._refuse_blind_rows(layer, view, ask, every=hidden is not None)
