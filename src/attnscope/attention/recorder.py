@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from attnscope.attention.ask import Ask, PairSet, pair_set
-from attnscope.attention.backends import choose
+from attnscope.attention.backends import attend, choose
 from attnscope.attention.backends.reference import attention_matrix, attention_output
 from attnscope.attention.backends.rows import sdpa
 from attnscope.attention.call import AnyCall, Call
@@ -113,7 +113,7 @@ class Recorder:
         backend = choose(call, view, ask)
         if layer in wanted.layers or hidden is not None:
             self._refuse_blind_rows(layer, view, ask, every=hidden is not None)
-        result = backend.attend(call, view, ask)
+        result = attend(backend, call, view, ask)
         if layer in wanted.layers:
             values = {name: self._keep(layer, name, each) for name, each in result.values.items()}
             numbers = view_numbers(view, ask, call.keys)
@@ -206,4 +206,4 @@ def plain_output(call: AnyCall, views: Views | None = None, own: Own | None = No
     if torch.is_grad_enabled() and call.query.requires_grad:
         return attention_output(call, attention_matrix(call, view))
     ask = Ask(call.query.new_zeros(call.batch, 0, call.queries), rows, measures=())
-    return choose(call, view, ask).attend(call, view, ask).output
+    return attend(choose(call, view, ask), call, view, ask).output
