@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedModel
 
+from attnscope.attention.backends import BACKENDS
 from attnscope.attention.blame import not_finite
 from attnscope.attention.eager import EagerModules
 from attnscope.attention.eager_reference import Reference
@@ -58,6 +59,10 @@ def refuse_if_apart(model: PreTrainedModel, name: str, probe: Probe, sides: Side
         if not found.distance <= found.limit:
             side = max((sides.measured, sides.blocks), key=lambda each: _furthest(each, truth, measure, probe.layers))
             place = _worst(side, truth, measure, probe.layers)
+            backend = side.layers[place[0]].backend
+            if backend not in BACKENDS.built_in:
+                what = f"is {found.distance:.1e} off eager attention in layer {place[0]}, head {place[1]} of {name}"
+                raise BACKENDS.mistake(backend, f"attend: {measure.name}", what, f"at most {found.limit:.1e}")
             raise _wrong(model, name, measure, found, place, padded=probe.left)
     return distances
 

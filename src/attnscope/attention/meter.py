@@ -26,7 +26,7 @@ from attnscope.attention.recorder import Wanted
 from attnscope.attention.rotary import length_matters
 from attnscope.attention.seam import Edits, NoEdits
 from attnscope.attention.view import HIDDEN
-from attnscope.errors import AttnscopeError, NoRoomError, Parameter
+from attnscope.errors import AttnscopeError, NoRoomError, Parameter, PluginError
 from attnscope.measures import Measure
 from attnscope.measures.received import RECEIVED
 from attnscope.models.memory import eager_tokens, free_memory
@@ -235,6 +235,8 @@ class Meter:
         )
         try:
             shared = prove(self.model, self.name, probe)
+        except PluginError:
+            raise
         except AttnscopeError:
             return None
         asked = replace(request, queries=["last"] if few else ["last", "all"], edits=NoEdits())

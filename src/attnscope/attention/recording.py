@@ -10,31 +10,27 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from attnscope.attention.blame import not_finite
 from attnscope.attention.call import AnyCall, MatrixCall
-from attnscope.attention.decode import prove_decode
+from attnscope.attention.evidence import Evidence, compared_before
 from attnscope.attention.forward import door
 from attnscope.attention.given import arguments_of, caches_of, real_tokens, refuse_weights
 from attnscope.attention.groups import NAMED, row_weights
 from attnscope.attention.interface import is_own, uncompiled
-from attnscope.attention.probe import Probe
-from attnscope.attention.proof import Path, Proof, prove, refuse_row_sums
+from attnscope.attention.proof import Path, refuse_row_sums
 from attnscope.attention.recorder import Own, Recorder, Wanted
 from attnscope.attention.turns import Turn, lock_of
 from attnscope.errors import AttnscopeError, Parameter, near
 from attnscope.measures import KEY, Measure
 from attnscope.records import RECEIVED, Labelled
-
-PROBE_TOKENS = 48
 
 
 @dataclass(frozen=True)
@@ -64,23 +60,6 @@ class Step:
                 todo=f"record it: measures=['{measure}']",
             )
         return self.values[measure]
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What was compared before anything is recorded."""
-
-    proofs: list[Proof]
-    pads: AttnscopeError | None
-    """Why batches with pads can't be recorded; None if they can."""
-    pad_rows: AttnscopeError | None
-    """Why the rows of pads would not be as they are outside, which matters unless the forward only fills a cache."""
-
-    def refuse_pads(self, *, cached: bool) -> None:
-        """For a forward with pads. cached: it fills a cache, as in `generate`; nobody looks at its pads then."""
-        refusal = self.pads or (None if cached else self.pad_rows)
-        if refusal is not None:
-            raise refusal
 
 
 class Recording:
@@ -278,7 +257,7 @@ def recording(
             allowed=", ".join(NAMED),
             todo="name one or both",
         )
-    evidence = _evidence(model, name, queries, layers, measures)
+    evidence = compared_before(model, name, queries, layers, measures)
     record = Recording(queries, layers, heads, measures, evidence)
     with lock_of(model):  # not while another thread is between the two hooks
         hooks = _listen(model, record)
@@ -307,37 +286,6 @@ def _listen(model: PreTrainedModel, record: Recording) -> ExitStack:
             stack.callback(runner.register_forward_hook(uncompiled(turn.end), always_call=True).remove)
         stack.enter_context(door(model, record, record.proofs[0].eager, as_is=True))
         return stack.pop_all()
-
-
-def _evidence(
-    model: PreTrainedModel, name: str, queries: Sequence[str], layers: Sequence[int], measures: tuple[Measure, ...]
-) -> Evidence:
-    """One prompt alone, two of different lengths with a mask, and a step with the cache: as forwards come."""
-    vocabulary = len(next(model.get_input_embeddings().parameters()))
-    tokens = [(17 + 7919 * place) % vocabulary for place in range(PROBE_TOKENS)]
-    few = "all" not in queries
-    first = Probe([tokens], layers, few, measures, as_is=True)
-    alone = prove(model, name, first)
-    known = replace(first, limit=alone.limit)
-    proofs = [alone, prove(model, name, replace(known, few=not few))]
-    trains = torch.is_grad_enabled() and any(each.requires_grad for each in model.parameters())
-    if trains:
-        proofs += [prove(model, name, replace(known, few=way, observe=True)) for way in (few, not few)]
-    for proof in proofs:
-        if proof.changed is not None:
-            raise proof.changed
-    if alone.causal is not False:
-        decoded = prove_decode(model, name, tokens, layers, alone)
-        proofs += [] if decoded is None else [decoded]
-    padded = replace(known, prompts=[tokens[:20], tokens], left=True, masked=True)
-    beside_pads = []
-    try:
-        for way, observe in product((few, not few), (False, True) if trains else (False,)):
-            beside_pads.append(prove(model, name, replace(padded, few=way, observe=observe)))
-    except AttnscopeError as refusal:
-        return Evidence(proofs, refusal, None)
-    changed = next((proof.changed for proof in beside_pads if proof.changed is not None), None)
-    return Evidence([*proofs, *beside_pads], None, changed)
 
 
 def _placed(values: NDArray[Any], offset: int, tokens: int) -> NDArray[Any]:
