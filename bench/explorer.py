@@ -159,7 +159,7 @@ def _drawn(address: str, run: str, browser: str, count: int) -> list[float]:
 
 _STEP = """() => new Promise((resolve) => {
   const began = performance.now();
-  document.querySelector('a[aria-label="the next layer"]').click();
+  document.querySelector('a[aria-label="next layer"]').click();
   const look = () => {
     const figures = [...document.querySelectorAll("figure")];
     const done = figures.length === 3 && figures.every((each) => !each.hasAttribute("aria-busy"));

@@ -122,8 +122,10 @@ def _metered(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Run:
     """Every layer, all queries, to the end: in a model of few layers, stopping at the last layer's attention, as the
     public interface does, would skip a good part of the forward pass and flatter the ratio.
     """
-    weights = row_weights(["all"], torch.ones(inputs["input_ids"].shape, dtype=torch.bool))
-    wanted = Wanted(weights, frozenset(range(model.config.num_hidden_layers)), stop=False)
+    mask = inputs.get("attention_mask")
+    real = torch.ones(inputs["input_ids"].shape, dtype=torch.bool) if mask is None else mask.bool()
+    layers = frozenset(range(model.config.num_hidden_layers))
+    wanted = Wanted(row_weights(["all"], real), layers, stop=False, real=None if mask is None else real)
 
     def run() -> object:
         recorder = Recorder(wanted)

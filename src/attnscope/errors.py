@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,11 @@ class AttnscopeError(Exception):
         self._parts = (what, where, allowed, todo)
         self.what, self.where, self.allowed, self.todo = self._spelled(str)
         super().__init__(self.message())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """So that an error arrives whole from another process."""
+        what, where, allowed, todo = self._parts
+        return partial(type(self), where=where, allowed=allowed, todo=todo), (what,), vars(self)
 
     def message(self, spell: Callable[[Parameter], str] = str) -> str:
         """The error on one line. spell: how a parameter is written, as in Python by default."""

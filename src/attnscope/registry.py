@@ -25,7 +25,10 @@ from attnscope.errors import AttnscopeError, PluginError, Words, near
 
 T = TypeVar("T")
 
+EXPLAINED_BY = ("meaning", "about")  # where members say what they are, in the families that do
+
 _BUILT_IN_ONLY: ContextVar[bool] = ContextVar("built_in_only", default=False)
+_OWN = "_attnscope_own"
 
 
 @contextmanager
@@ -38,11 +41,25 @@ def built_in_only() -> Iterator[None]:
         _BUILT_IN_ONLY.reset(before)
 
 
+@contextmanager
+def not_blamed() -> Iterator[None]:
+    """Inside, a member's code has called attnscope back: what is raised here is not the member's mistake."""
+    try:
+        yield
+    except BaseException as error:
+        setattr(error, _OWN, True)  # on the error itself, so that it is known after a way through another process too
+        raise
+
+
+def with_article(word: str) -> str:
+    return f"{'an' if word[0].lower() in 'aeiou' else 'a'} {word}"
+
+
 class Registry(Generic[T]):
     """One family, by name.
 
     word: what a user calls a member. package: whose modules define the built-in ones. group: the entry points'
-    name. is_member: whether something a module defines is a member. name_of: a member's name.
+    name. is_member: whether something a module defines is a member. named_by: the attribute with a member's name.
     """
 
     def __init__(
@@ -52,10 +69,10 @@ class Registry(Generic[T]):
         package: str,
         group: str,
         is_member: Callable[[Any], bool],
-        name_of: Callable[[T], str] = lambda member: str(member.name),  # type: ignore[attr-defined]
+        named_by: str = "name",
     ) -> None:
         self.word, self.package, self.group = word, package, group
-        self._is_member, self._name_of = is_member, name_of
+        self._is_member, self._named_by = is_member, named_by
         self._origins: dict[str, str] = {}
 
     @property
@@ -95,14 +112,17 @@ class Registry(Generic[T]):
         """Inside, a member's own code runs: whatever it raises is reported as the member's mistake, in one line.
 
         part: of the member, as in "claims". excused: errors that are not its fault. The mistakes of built-in members
-        are bugs of attnscope and keep their traceback.
+        are bugs of attnscope and keep their traceback; so are errors out of `not_blamed`, however wrapped.
         """
         try:
             yield
         except (AttnscopeError, KeyboardInterrupt):
             raise
         except BaseException as error:  # a plugin's sys.exit() too
-            if name in self.built_in or excused(error):
+            own = _out_of_attnscope(error)
+            if own is not None and own is not error:
+                raise own from own.__cause__
+            if name in self.built_in or own is not None or excused(error):
                 raise
             raise self.mistake(name, part, f"fails with {_shown(error)}") from error
 
@@ -112,7 +132,7 @@ class Registry(Generic[T]):
         return PluginError(
             f"the {self.word} '{name}' {what}",
             where=f"its {part}{package}",
-            allowed=allowed or f"a {self.word} as docs/extending.md describes it",
+            allowed=allowed or f"{with_article(self.word)} as docs/extending.md describes it",
             todo=f"fix the {self.word}, or leave it out",
         )
 
@@ -120,7 +140,7 @@ class Registry(Generic[T]):
         by_name: dict[str, T] = {}
         origins = self._origins
         for member, origin in members:
-            name = self._name_of(member)
+            name = getattr(member, self._named_by)
             if name in by_name and by_name[name] is not member:
                 raise AttnscopeError(
                     f"two packages define the {self.word} '{name}'",
@@ -152,22 +172,45 @@ class Registry(Generic[T]):
     def _loaded(self, entry: EntryPoint) -> T:
         try:
             member: T = entry.load()
+            problem = self._problem(member)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a module that calls sys.exit() too
             raise self._unusable(entry, _shown(error)) from error
-        if not self._is_member(member):
-            kind = f"the class {member.__name__}" if isinstance(member, type) else f"a {type(member).__name__}"
-            raise self._unusable(entry, f"it is {kind}")
+        if problem is not None:
+            raise self._unusable(entry, problem)
         return member
+
+    def _problem(self, member: Any) -> str | None:
+        """Why what an entry point loads can't be a member."""
+        if not self._is_member(member):
+            kind = f"the class {member.__name__}" if isinstance(member, type) else with_article(type(member).__name__)
+            return f"it is {kind}"
+        for part in (self._named_by, *(part for part in EXPLAINED_BY if hasattr(member, part))):
+            text = getattr(member, part, None)
+            if not isinstance(text, str) or not text.strip():
+                return f"its {part} is {text!r}, not a text"
+        return None
 
     def _unusable(self, entry: EntryPoint, why: str) -> AttnscopeError:
         return AttnscopeError(
             f"the {self.word} '{entry.name}' of an installed package can't be used: {why}",
             where=f"{_origin(entry)}, entry point {self.group}: {entry.value}",
-            allowed=f"an object as docs/extending.md describes a {self.word}",
+            allowed=f"an object as docs/extending.md describes {with_article(self.word)}",
             todo="fix the package or uninstall it",
         )
+
+
+def _out_of_attnscope(error: BaseException) -> BaseException | None:
+    """The error of attnscope's own that this one is, or was raised from."""
+    seen: list[BaseException] = []
+    each: BaseException | None = error
+    while each is not None and each not in seen:
+        if hasattr(each, _OWN):
+            return each
+        seen.append(each)
+        each = each.__cause__ or each.__context__
+    return None
 
 
 def _shown(error: BaseException) -> str:

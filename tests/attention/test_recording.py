@@ -355,6 +355,42 @@ def test_pads_do_not_count_with_a_static_cache_either(name: str) -> None:
         np.testing.assert_allclose(one.values, two.values, atol=SHALLOW)
 
 
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+@pytest.mark.parametrize("hidden", ["one key", "from one head"])
+def test_a_mask_of_ones_own_hides_keys_and_leaves_every_query(name: str, hidden: str) -> None:
+    """A token whose key no query sees is not a pad: its own query sees others."""
+    model, ids = architectures.tiny(name), prompt(1, 20)
+    heads = 1 if hidden != "from one head" else model.config.num_attention_heads
+    seen = torch.ones(heads, 20, 20, dtype=torch.bool).tril()
+    if hidden == "one key":
+        seen[:, 4:, 5] = False
+    else:
+        seen[0] = False
+        seen[0, :, 0] = True
+    mask = torch.zeros(1, *seen.shape).masked_fill(~seen, torch.finfo(torch.float32).min)
+    with torch.no_grad(), attnscope.record(model, queries=["last", "all"]) as record:
+        model(ids, attention_mask=mask)
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        weights = model(ids, attention_mask=mask, output_attentions=True).attentions
+    want = torch.stack([torch.stack([each[0, :, -1], each[0].mean(1)], 1) for each in weights])
+    np.testing.assert_allclose(np.asarray(record.received).reshape(want.shape), want, atol=SHALLOW)
+
+
+def test_a_last_token_that_may_be_a_pad_is_refused() -> None:
+    """Whether it is one or hidden from itself, a ready mask looks the same."""
+    model, ids = architectures.tiny("llama"), prompt(2, 12)
+    seen = torch.ones(1, 12, 12, dtype=torch.bool).tril(-1)
+    seen[:, 0, 0] = True
+    own = torch.zeros(1, *seen.shape).masked_fill(~seen, torch.finfo(torch.float32).min)
+    pads = torch.ones_like(ids)
+    pads[0, -3:] = 0
+    with pytest.raises(AttnscopeError, match="whether the last token is a pad"), attnscope.record(model):
+        model(ids[:1], attention_mask=own)
+    with pytest.raises(AttnscopeError, match="whether the last token is a pad"), attnscope.record(model):
+        written(model, ids, attention_mask=pads, cache_implementation="static")
+
+
 def test_a_failed_forward_does_not_move_the_layers_of_the_next() -> None:
     """ALBERT runs one module as every layer, in turn."""
     torch.manual_seed(0)

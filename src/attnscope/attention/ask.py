@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from attnscope.attention.blame import blamed
+from attnscope.attention.blame import blamed, shaped
 from attnscope.edits.attention import ATTENTION_EDITS, AttentionEdit
 from attnscope.measures import MEASURES, Measure
 from attnscope.measures.received import RECEIVED
@@ -105,9 +105,5 @@ class WeightsEdit:
         for edit in self.edits[prompt]:
             with ATTENTION_EDITS.blamed(edit.key, "weights", excused=is_out_of_memory):
                 changed = edit.weights(weights, self.layer, heads, q, k)
-            if not isinstance(changed, Tensor) or changed.shape != weights.shape:
-                shape = tuple(changed.shape) if isinstance(changed, Tensor) else type(changed).__name__
-                what, allowed = f"returns {shape}", f"a tensor of shape {tuple(weights.shape)}"
-                raise ATTENTION_EDITS.mistake(edit.key, "weights", what, allowed)
-            weights = changed
+            weights = shaped(ATTENTION_EDITS, edit.key, "weights", changed, weights.shape)
         return weights

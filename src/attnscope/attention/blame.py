@@ -1,4 +1,4 @@
-"""Mistakes of measures, reported as the measure's own and not as the model's."""
+"""Mistakes of measures and of what else a package adds, reported as its own and not as the model's."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor
 from attnscope.errors import AttnscopeError
 from attnscope.measures import MEASURES, Measure
 from attnscope.models.memory import is_out_of_memory
+from attnscope.registry import Registry
 
 
 def blamed(measure: Measure, part: str) -> AbstractContextManager[None]:
@@ -20,10 +21,15 @@ def blamed(measure: Measure, part: str) -> AbstractContextManager[None]:
 
 def checked(measure: Measure, part: str, values: Any, shape: torch.Size) -> Tensor:
     """What a part of a measure returned, if it is a tensor of this shape: none is broadcast."""
+    return shaped(MEASURES, measure.name, part, values, shape)
+
+
+def shaped(family: Registry[Any], name: str, part: str, values: Any, shape: torch.Size) -> Tensor:
+    """What a part of a family's member returned, if it is a tensor of this shape."""
     if isinstance(values, Tensor) and values.shape == shape:
         return values
     what = f"a tensor of shape {tuple(values.shape)}" if isinstance(values, Tensor) else f"a {type(values).__name__}"
-    raise MEASURES.mistake(measure.name, part, f"returns {what}", f"a tensor of shape {tuple(shape)}")
+    raise family.mistake(name, part, f"returns {what}", f"a tensor of shape {tuple(shape)}")
 
 
 def not_finite(measure: Measure, where: str) -> AttnscopeError:

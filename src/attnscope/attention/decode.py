@@ -8,11 +8,11 @@ from dataclasses import replace
 import torch
 from transformers import DynamicCache, PreTrainedModel
 
-from attnscope.attention.eager import opened_eagerly
-from attnscope.attention.forward import input_device
-from attnscope.attention.interface import opened, quiet
+from attnscope.attention.eager_reference import reference_row
+from attnscope.attention.forward import door, input_device
+from attnscope.attention.interface import quiet
 from attnscope.attention.precision import can_widen, widened
-from attnscope.attention.proof import Proof, reference_row
+from attnscope.attention.proof import Proof
 from attnscope.attention.recorder import Recorder, Wanted
 from attnscope.errors import AttnscopeError
 from attnscope.measures.received import RECEIVED
@@ -38,8 +38,7 @@ def prove_decode(
             return None
         if cache is None:
             return None
-        door = opened(model, recorder) if proof.eager is None else opened_eagerly(model, recorder, proof.eager)
-        with door:
+        with door(model, recorder, proof.eager, as_is=True):
             model.base_model(input_ids=tokens[:, -1:], use_cache=True, past_key_values=cache)
     narrow = model.dtype in (torch.float16, torch.bfloat16)
     limit = 5e-2 if narrow else max(proof.limit, 4 * (proof.rounding or 0))

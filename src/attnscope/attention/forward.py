@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -15,6 +16,9 @@ from attnscope.attention.eager import EagerModules, opened_eagerly
 from attnscope.attention.interface import opened, quiet
 from attnscope.attention.recorder import EnoughError, LayerResult, Recorder, Wanted
 
+if TYPE_CHECKING:
+    from attnscope.attention.recording import Recording
+
 
 @dataclass(frozen=True)
 class Forward:
@@ -23,8 +27,10 @@ class Forward:
     layers: dict[int, LayerResult]
     calls: Counter[int]
     """How many attention calls each layer made."""
-    logits: Tensor | None
+    logits: Tensor | None = None
     """(B, Sq, vocabulary), if they were asked for."""
+    hidden: Tensor | None = None
+    """(B, Sq, width): what the last layer gives, if the forward came that far."""
 
 
 def measure_forward(
@@ -34,23 +40,34 @@ def measure_forward(
     *,
     eager: EagerModules | None = None,
     logits: bool = False,
+    as_is: bool = False,
 ) -> Forward:
     """Run `model(**inputs)` and read it.
 
     eager: the modules to read from, for a model that doesn't follow transformers' attention interface. logits: also run
-    the model to its end and its head; `wanted.stop` must then be off.
+    the model to its end and its head; `wanted.stop` must then be off. as_is: under the model's own implementation.
     """
     recorder = Recorder(wanted)
     runner = model if logits else model.base_model
-    door = opened(model, recorder) if eager is None else opened_eagerly(model, recorder, eager)
-    output = None
-    with quiet(model), door:
-        try:
-            outputs = runner(**without_cache(model, inputs))
-            output = outputs.logits if logits else None
-        except EnoughError:
-            pass
-    return Forward(recorder.results, recorder.calls, output)
+    outputs = None
+    with quiet(model), door(model, recorder, eager, as_is=as_is), suppress(EnoughError):
+        outputs = runner(**without_cache(model, inputs))
+    if logits:
+        return Forward(recorder.results, recorder.calls, logits=getattr(outputs, "logits", None))
+    return Forward(recorder.results, recorder.calls, hidden=hidden_of(outputs))
+
+
+def door(
+    model: PreTrainedModel, listener: Recorder | Recording, eager: EagerModules | None, *, as_is: bool = False
+) -> AbstractContextManager[None]:
+    """Into a model, by its attention interface or by the modules that make its weights."""
+    return opened(model, listener, as_is=as_is) if eager is None else opened_eagerly(model, listener, eager)
+
+
+def hidden_of(outputs: Any) -> Tensor | None:
+    """(B, tokens, width): what the last layer gives, if the outputs have it."""
+    first = outputs[0] if isinstance(outputs, tuple) else getattr(outputs, "last_hidden_state", None)
+    return first if isinstance(first, Tensor) else None
 
 
 def may_stop(model: PreTrainedModel) -> bool:

@@ -61,15 +61,27 @@ def refuse_weights(module: nn.Module, named: dict[str, Any]) -> None:
 
 
 def real_tokens(mask: Any, batch: int, queries: int, cached: int) -> tuple[Tensor | None, Tensor]:
-    """(B, keys) False at pads, where a mask says so; and (B, queries) for the tokens of this forward."""
+    """(B, keys) False at pads, where a mask says so; and (B, queries) for the tokens of this forward.
+
+    A mask of four dimensions says what each query sees, not which tokens are pads: those that see nothing are, and
+    those that see everything while nobody sees them, as rows of pads are sometimes let do.
+    """
     mask = mask.get("full_attention", next(iter(mask.values()), None)) if isinstance(mask, dict) else mask
     if isinstance(mask, Tensor) and mask.dim() == 2 and mask.shape[1] >= queries:
         return mask.bool(), mask[:, -queries:].bool().cpu()
     everything = torch.ones(batch, queries, dtype=torch.bool)
     if not isinstance(mask, Tensor) or mask.dim() != 4 or mask.shape[2] != queries:
         return None, everything
-    seen = mask[:, 0] if mask.dtype == torch.bool else mask[:, 0] > HIDING  # (B or 1, queries, keys)
-    opened_up = seen.all(-1) & ~seen[:, -1:].all(-1)  # rows of pads that see nothing may be let see everything
+    seen = (mask if mask.dtype == torch.bool else mask > HIDING).any(1)  # (B or 1, queries, keys), by any head
+    opened_up = seen.all(-1) & ~seen[:, -1:].all(-1)
     start = min(cached, seen.shape[-1] - queries)  # a cache of a window has let go of the first keys
     visible = (seen & ~opened_up[..., None]).any(1)[:, start : start + queries]
-    return None, visible.expand(batch, -1).cpu()
+    real = seen.any(-1) & ~(opened_up & ~visible)
+    if (real & ~visible)[:, -1].any():
+        raise AttnscopeError(
+            "the mask does not say whether the last token is a pad: it sees others, and no query sees it",
+            where="attention_mask, of four dimensions",
+            allowed="masks in which some query sees the last token, or a mask of two dimensions",
+            todo="let the last token see itself, or give the pads in a mask of two dimensions",
+        )
+    return None, real.expand(batch, -1).cpu()

@@ -1,10 +1,11 @@
 """The door into a model: transformers' attention interface, opened for a model and closed again.
 
 A model that follows the interface asks a table for its attention function by the name in its config. While a door is
-open that name is `sdpa`, and the table's `sdpa` is our function, which hands the calls of opened models to their
-listeners and every other call to the function that was there before. A name of our own would do for most models, but
-some ask for the name itself before they decide what goes into the mask (sparse attention does), and under an unknown
-one they leave it out without a word.
+open, the functions that the table gives for `sdpa` and `eager` are ours: they hand the calls of opened models to their
+listeners and every other call to the function that it was meant for. What is measured runs under the name `sdpa`; a
+model that somebody else runs keeps its own of the two. A name of our own would do for most models, but some ask for the
+name itself before they decide what goes into the mask (sparse attention does), and under an unknown one they leave it
+out without a word.
 
 Doors belong to models: two models never see each other's calls. A listener hears whoever runs its model, or one thread
 alone: what a lens measures must not be mixed with forwards that another thread happens to run.
@@ -14,9 +15,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -26,8 +27,12 @@ from transformers import AttentionInterface, PreTrainedModel
 from attnscope.attention.call import Call
 from attnscope.attention.recorder import Own, plain_output
 from attnscope.attention.rotary import fresh_rotary, length_matters
+from attnscope.attention.turns import lock_of
 
-NAME = "sdpa"
+NAME, EAGER = "sdpa", "eager"
+
+Attention = Callable[..., tuple[Tensor, Tensor | None]]
+"""An attention function as transformers calls it; gives the output (B, Sq, H, Dv), and the weights if it makes them."""
 
 
 class Listener(Protocol):
@@ -48,14 +53,16 @@ class _Doors:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.listeners: dict[int, list[Listener]] = {}
-        self.before: Callable[..., Any] | None = None
+        self.sdpa: Attention | None = None
+        self.find: Callable[..., Attention] | None = None
 
     def open(self, modules: list[nn.Module], listener: Listener) -> None:
         with self.lock:
-            table = AttentionInterface._global_mapping
-            if self.before is None:
-                self.before = table[NAME]
-                table[NAME] = uncompiled(_attention)
+            if self.sdpa is None:
+                table = AttentionInterface._global_mapping
+                self.sdpa, self.find = table[NAME], AttentionInterface.get_interface
+                table[NAME] = partial(uncompiled(_attention), NAME, self.sdpa)
+                AttentionInterface.get_interface = uncompiled(_finder(self.find))  # type: ignore[method-assign]
             for module in modules:
                 self.listeners[id(module)] = [*self.listeners.get(id(module), []), listener]
 
@@ -67,9 +74,10 @@ class _Doors:
                     self.listeners[id(module)] = left
                 else:
                     self.listeners.pop(id(module), None)
-            if not self.listeners and self.before is not None:
-                AttentionInterface._global_mapping[NAME] = self.before
-                self.before = None
+            if not self.listeners and self.sdpa is not None:
+                AttentionInterface._global_mapping[NAME] = self.sdpa
+                AttentionInterface.get_interface = self.find  # type: ignore[assignment]
+                self.sdpa = self.find = None
 
     def of(self, module: nn.Module) -> list[Listener]:
         heard = [each for each in self.listeners.get(id(module), []) if hears(each.thread)]
@@ -89,53 +97,44 @@ def uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
+def _finder(find: Callable[..., Attention]) -> Callable[..., Attention]:
+    """In place of `AttentionInterface.get_interface`: eager attention is no entry of the table but each model's own."""
+    door = uncompiled(_attention)
+
+    def get_interface(self: AttentionInterface, attn_implementation: str, default: Attention) -> Attention:
+        function = find(self, attn_implementation, default)
+        return partial(door, EAGER, function) if attn_implementation == EAGER else function
+
+    return get_interface
+
+
 def _attention(
+    name: str,
+    function: Attention,
     module: nn.Module,
     query: Tensor,
     key: Tensor,
     value: Tensor,
     attention_mask: Tensor | None,
-    scaling: float | None = None,
-    is_causal: bool | None = None,
-    softcap: float | None = None,
-    s_aux: Tensor | None = None,
-    position_bias: Tensor | None = None,
-    sliding_window: int | None = None,
-    dropout: float = 0.0,
-    **rest: Any,
-) -> tuple[Tensor, None]:
-    listeners = _doors.of(module)
-    before, layer = _doors.before, getattr(module, "layer_idx", None)
+    **given: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """function: what the model would call, were there no door; name: what its config calls that."""
+    listeners, layer = _doors.of(module), getattr(module, "layer_idx", None)
+    switched = name == NAME and (given.get("softcap") is not None or given.get("s_aux") is not None)  # from eager
+    if not switched and (not listeners or layer is None):  # no layer: a vision or audio tower beside the text model
+        return function(module, query, key, value, attention_mask, **given)
+    call = _call(module, query, key, value, attention_mask, given)
 
-    def original() -> Tensor:
-        assert before is not None  # noqa: S101  (the door is open)
-        more = {"is_causal": is_causal, "position_bias": position_bias, "sliding_window": sliding_window, **rest}
-        output: Tensor = before(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **more)[0]
-        return output
+    def unheard() -> tuple[Tensor, Tensor | None]:
+        if name == EAGER or call.native:
+            return function(module, query, key, value, attention_mask, **given)
+        return _present(plain_output(call)), None
 
-    if not listeners and softcap is None and s_aux is None:  # a model that nobody listens to
-        return original(), None
-    call = _call(module, query, key, value, attention_mask, scaling, is_causal)
-    gradients = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
-    call = replace(
-        call,
-        softcap=softcap,
-        sinks=s_aux,
-        bias=position_bias,
-        window=sliding_window,
-        own_output=gradients or (dropout > 0 and module.training),
-    )
-
-    def own() -> Tensor:
-        return original() if call.native else _present(plain_output(call))
-
-    if not listeners or layer is None:  # no layer: a vision or audio tower beside the text model
-        return own(), None
-    output = None
-    for listener in listeners:
-        heard = listener.attention(layer, call, own)
-        output = heard if output is None else output
-    return own() if output is None else output, None
+    if layer is None:
+        return unheard()
+    outputs = [listener.attention(layer, call, lambda: unheard()[0]) for listener in listeners]
+    output = next((each for each in outputs if each is not None), None)
+    return unheard() if output is None else (output, None)
 
 
 def _present(output: Tensor | None) -> Tensor:
@@ -144,28 +143,39 @@ def _present(output: Tensor | None) -> Tensor:
 
 
 def _call(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    scaling: float | None,
-    is_causal: bool | None,
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, given: Mapping[str, Any]
 ) -> Call:
+    is_causal, scaling = given.get("is_causal"), given.get("scaling")
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     queries, keys = query.shape[2], key.shape[2]
     causal = bool(causal) and mask is None and queries > 1
     if causal and keys > queries:  # an empty static cache: the keys beyond are not written yet
         key, value = key[:, :, :queries], value[:, :, :queries]
-    scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
-    return Call(query=query, key=key, value=value, mask=mask, causal=causal, scale=scale)
+    gradients = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
+    return Call(
+        query=query,
+        key=key,
+        value=value,
+        mask=mask,
+        causal=causal,
+        scale=query.shape[-1] ** -0.5 if scaling is None else float(scaling),
+        softcap=given.get("softcap"),
+        sinks=given.get("s_aux"),
+        bias=given.get("position_bias"),
+        window=given.get("sliding_window"),
+        own_output=gradients or (given.get("dropout", 0.0) > 0 and module.training),
+    )
 
 
 @contextmanager
-def opened(model: nn.Module, listener: Listener) -> Iterator[None]:
-    """Inside, the model's attention calls go to the listener; after, all is as it was, whatever happened."""
+def opened(model: nn.Module, listener: Listener, *, as_is: bool = False) -> Iterator[None]:
+    """Inside, the model's attention calls go to the listener; after, all is as it was, whatever happened.
+
+    as_is: the model keeps its own attention implementation, if that is `sdpa` or `eager`.
+    """
     modules = list(model.modules())
-    with implementation(model, NAME):
+    names = {config._attn_implementation_internal for config in _configs(model)}
+    with nullcontext() if as_is and names <= {NAME, EAGER} else implementation(model, NAME):
         _doors.open(modules, listener)
         try:
             yield
@@ -225,13 +235,13 @@ def is_own() -> bool:
     return getattr(_own, "depth", 0) > 0
 
 
-_one_reading = threading.RLock()  # training modes, rotary buffers and torch's thread count are changed and put back
+_one_reading = threading.RLock()  # torch's thread count is changed and put back
 
 
 @contextmanager
 def quiet(model: PreTrainedModel) -> Iterator[None]:
     """Inside, the model doesn't train, computes no gradients, and its rotary positions are as freshly loaded."""
-    with _one_reading:
+    with lock_of(model), _one_reading:
         modes = [module for module in model.modules() if module.training]
         device = next(model.parameters()).device.type
         _own.depth = getattr(_own, "depth", 0) + 1

@@ -20,12 +20,13 @@ from transformers import PreTrainedModel
 from attnscope.attention.blame import not_finite
 from attnscope.attention.forward import Forward, input_device, may_stop, measure_forward
 from attnscope.attention.groups import Rows, row_weights
-from attnscope.attention.proof import Path, Probe, Proof, padded, paths_of, prove, refuse_row_sums
+from attnscope.attention.probe import Probe, padded
+from attnscope.attention.proof import Path, Proof, paths_of, prove, refuse_row_sums
 from attnscope.attention.recorder import Wanted
 from attnscope.attention.rotary import length_matters
 from attnscope.attention.seam import Edits, NoEdits
 from attnscope.attention.view import HIDDEN
-from attnscope.errors import AttnscopeError, NoRoomError, Parameter
+from attnscope.errors import AttnscopeError, NoRoomError, Parameter, PluginError
 from attnscope.measures import Measure
 from attnscope.measures.received import RECEIVED
 from attnscope.models.memory import eager_tokens, free_memory
@@ -234,6 +235,8 @@ class Meter:
         )
         try:
             shared = prove(self.model, self.name, probe)
+        except PluginError:
+            raise
         except AttnscopeError:
             return None
         asked = replace(request, queries=["last"] if few else ["last", "all"], edits=NoEdits())

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from attnscope.attention.turns import lock_of
 from attnscope.errors import AttnscopeError
 from attnscope.models.memory import free_memory
 
@@ -46,15 +47,16 @@ def widened(model: PreTrainedModel, dtype: torch.dtype) -> Iterator[None]:
             wide[id(tensor)] = nn.Parameter(value, requires_grad=False) if isinstance(tensor, nn.Parameter) else value
         return wide[id(tensor)]
 
-    stores: list[Any] = [store for module in model.modules() for store in (module._parameters, module._buffers)]
-    before: list[tuple[Any, Mapping[str, Any]]] = [(store, dict(store)) for store in stores]
-    try:
-        for store, values in before:
-            store.update({name: convert(value) for name, value in values.items()})
-        yield
-    finally:
-        for store, values in before:
-            store.update(values)
+    with lock_of(model):
+        stores: list[Any] = [store for module in model.modules() for store in (module._parameters, module._buffers)]
+        before: list[tuple[Any, Mapping[str, Any]]] = [(store, dict(store)) for store in stores]
+        try:
+            for store, values in before:
+                store.update({name: convert(value) for name, value in values.items()})
+            yield
+        finally:
+            for store, values in before:
+                store.update(values)
 
 
 @contextmanager

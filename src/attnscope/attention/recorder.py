@@ -9,13 +9,13 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from attnscope.attention.ask import Ask, PairSet, pair_set
-from attnscope.attention.backends import choose
+from attnscope.attention.backends import attend, choose
 from attnscope.attention.backends.reference import attention_matrix, attention_output
 from attnscope.attention.backends.rows import sdpa
 from attnscope.attention.call import AnyCall, Call
@@ -106,12 +106,14 @@ class Recorder:
         hidden, edit = wanted.edits.hidden(layer, call), wanted.edits.weights(layer)
         output = not ends and own_output is None and isinstance(call, Call)
         ask, view = self._ask(call, hidden, output=output, edited=touched)
+        if output and view.blind and not touched:  # what a pad's row becomes is up to the model
+            own_output, ask = own, replace(ask, output=False)
         if edit is not None:
-            ask = Ask(ask.weights, ask.rows, ask.output, ask.measures, ask.pairs, edit)
+            ask = replace(ask, edit=edit)
         backend = choose(call, view, ask)
         if layer in wanted.layers or hidden is not None:
             self._refuse_blind_rows(layer, view, ask, every=hidden is not None)
-        result = backend.attend(call, view, ask)
+        result = attend(backend, call, view, ask)
         if layer in wanted.layers:
             values = {name: self._keep(layer, name, each) for name, each in result.values.items()}
             numbers = view_numbers(view, ask, call.keys)
@@ -204,4 +206,4 @@ def plain_output(call: AnyCall, views: Views | None = None, own: Own | None = No
     if torch.is_grad_enabled() and call.query.requires_grad:
         return attention_output(call, attention_matrix(call, view))
     ask = Ask(call.query.new_zeros(call.batch, 0, call.queries), rows, measures=())
-    return choose(call, view, ask).attend(call, view, ask).output
+    return attend(choose(call, view, ask), call, view, ask).output

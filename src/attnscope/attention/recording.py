@@ -14,25 +14,23 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from attnscope.attention.blame import not_finite
 from attnscope.attention.call import AnyCall, MatrixCall
-from attnscope.attention.decode import prove_decode
-from attnscope.attention.eager import opened_eagerly
+from attnscope.attention.evidence import Evidence, compared_before
+from attnscope.attention.forward import door
 from attnscope.attention.given import arguments_of, caches_of, real_tokens, refuse_weights
 from attnscope.attention.groups import NAMED, row_weights
-from attnscope.attention.interface import is_own, opened, uncompiled
-from attnscope.attention.proof import Path, Probe, Proof, prove, refuse_row_sums
+from attnscope.attention.interface import is_own, uncompiled
+from attnscope.attention.proof import Path, refuse_row_sums
 from attnscope.attention.recorder import Own, Recorder, Wanted
+from attnscope.attention.turns import Turn, lock_of
 from attnscope.errors import AttnscopeError, Parameter, near
 from attnscope.measures import KEY, Measure
 from attnscope.records import RECEIVED, Labelled
-
-PROBE_TOKENS = 48
 
 
 @dataclass(frozen=True)
@@ -70,13 +68,20 @@ class Recording:
     exclusive = False
     thread: int | None = None
 
-    def __init__(self, queries: Sequence[str], layers: Sequence[int], heads: Sequence[int] | None, proofs: list[Proof]):
+    def __init__(
+        self,
+        queries: Sequence[str],
+        layers: Sequence[int],
+        heads: Sequence[int] | None,
+        measures: tuple[Measure, ...],
+        evidence: Evidence,
+    ):
         self.queries, self.heads = list(queries), heads
         self.layers: frozenset[int] = frozenset(layers)
         self.steps: list[Step] = []
         """One per forward, in the order they ended."""
-        self.proofs = proofs
-        self._measures: tuple[Measure, ...] = ()
+        self.proofs, self._evidence = evidence.proofs, evidence
+        self._measures = measures
         self._lock = threading.Lock()
         self._here = threading.local()
 
@@ -166,6 +171,8 @@ class Recording:
         self._here.caches = caches_of(named.get("past_key_values"), queries, self.layers)
         cached = max((tokens for tokens, _ in self._here.caches.values()), default=0)
         flags, real = real_tokens(named.get("attention_mask"), batch, queries, cached)
+        if not (real.all() and (flags is None or flags.all())):
+            self._evidence.refuse_pads(cached=named.get("past_key_values") is not None)
         self._here.recorder = Recorder(
             Wanted(
                 row_weights(self.queries, real).to(given.device),
@@ -179,12 +186,11 @@ class Recording:
 
     def end(self, _module: nn.Module, _args: tuple[Any, ...], output: Any) -> None:
         """A forward of the model is over; it becomes a step if it ran to its end and gave an output."""
-        self._here.depth = getattr(self._here, "depth", 1) - 1
-        recorder = self._recorder
-        if self._here.depth > 0 or recorder is None:
+        self._here.depth = max(0, getattr(self._here, "depth", 0) - 1)
+        if self._here.depth > 0:
             return
-        self._here.recorder = None
-        if output is not None:
+        recorder, self._here.recorder = self._recorder, None
+        if recorder is not None and output is not None:
             _refuse_if_incomplete(recorder, self.layers)
             with self._lock:
                 step = self._step(len(self.steps), recorder)
@@ -251,46 +257,35 @@ def recording(
             allowed=", ".join(NAMED),
             todo="name one or both",
         )
-    proofs = _proofs(model, name, queries, layers, measures)
-    record = Recording(queries, layers, heads, proofs)
-    record._measures = measures
-    eager = proofs[0].eager
-    with ExitStack() as stack:
-        body = model.base_model
-        begin = body.register_forward_pre_hook(uncompiled(record.begin), with_kwargs=True)
-        stack.callback(begin.remove)
-        end = body.register_forward_hook(uncompiled(record.end), always_call=True)
-        stack.callback(end.remove)
-        stack.enter_context(opened(model, record) if eager is None else opened_eagerly(model, record, eager))
-        try:
-            yield record
-        except BaseException:
-            record.abandon()
-            raise
+    evidence = compared_before(model, name, queries, layers, measures)
+    record = Recording(queries, layers, heads, measures, evidence)
+    with lock_of(model):  # not while another thread is between the two hooks
+        hooks = _listen(model, record)
+    try:
+        yield record
+    except BaseException:
+        record.abandon()
+        raise
+    finally:
+        with lock_of(model):
+            hooks.close()
     _refuse_if_unseen(record, name)
 
 
-def _proofs(
-    model: PreTrainedModel, name: str, queries: Sequence[str], layers: Sequence[int], measures: tuple[Measure, ...]
-) -> list[Proof]:
-    """One prompt alone, two of different lengths with a mask, and a step with the cache: as forwards come."""
-    vocabulary = len(next(model.get_input_embeddings().parameters()))
-    tokens = [(17 + 7919 * place) % vocabulary for place in range(PROBE_TOKENS)]
-    few = "all" not in queries
-    alone = prove(model, name, Probe([tokens], layers, few, measures))
-    both = [tokens[:20], tokens]
-    proofs = [alone, prove(model, name, Probe([tokens], layers, not few, measures, limit=alone.limit))]
-    trains = torch.is_grad_enabled() and any(each.requires_grad for each in model.parameters())
-    for way in (few, not few):
-        padded = Probe(both, layers, way, measures, left=True, masked=True, limit=alone.limit)
-        proofs.append(prove(model, name, padded))
-        if trains:
-            for probe in (Probe([tokens], layers, way, measures, limit=alone.limit), padded):
-                proofs.append(prove(model, name, replace(probe, observe=True)))
-    if alone.causal is not False:
-        decoded = prove_decode(model, name, tokens, layers, alone)
-        proofs += [] if decoded is None else [decoded]
-    return proofs
+def _listen(model: PreTrainedModel, record: Recording) -> ExitStack:
+    """Let the recording hear the model until the stack is closed."""
+    with ExitStack() as stack:
+        turn = Turn(model)
+        stack.callback(turn.close)
+        body = model.base_model
+        for runner in {id(model): model, id(body): body}.values():
+            stack.callback(runner.register_forward_pre_hook(uncompiled(turn.begin)).remove)
+        stack.callback(body.register_forward_pre_hook(uncompiled(record.begin), with_kwargs=True).remove)
+        stack.callback(body.register_forward_hook(uncompiled(record.end), always_call=True).remove)
+        for runner in {id(model): model, id(body): body}.values():
+            stack.callback(runner.register_forward_hook(uncompiled(turn.end), always_call=True).remove)
+        stack.enter_context(door(model, record, record.proofs[0].eager, as_is=True))
+        return stack.pop_all()
 
 
 def _placed(values: NDArray[Any], offset: int, tokens: int) -> NDArray[Any]:

@@ -66,6 +66,8 @@ class View:
     """(B or 1, H or 1, rows, Sk): what is added to the scores."""
     kind: str
     """In words, for the evidence: causal, mask, window 512, softcap 50, ..."""
+    blind: bool = False
+    """Whether some query of the call sees no key, as those of pads do; it need not be among the rows."""
     numbers: dict[str, Tensor] = field(default_factory=dict)
     """What depends on the view alone, once it is known: see `attention.uniform`."""
 
@@ -160,7 +162,8 @@ def look(
         plans = [causal_plan(positions[:length], keys, dtype=call.dtype, block=block) for length in lengths]
     if bias is not None and len(rows) < queries:
         bias = bias[:, :, rows]
-    return View(plans, positions, bias, _words(call, bias, hidden))
+    blind = seen is not None and not bool(seen[..., :keys].any(-1).all())
+    return View(plans, positions, bias, _words(call, bias, hidden), blind)
 
 
 def _by_position(call: Call, device: torch.device) -> Tensor:

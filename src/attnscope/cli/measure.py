@@ -6,13 +6,16 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from attnscope.cli import options
 from attnscope.errors import AttnscopeError
 from attnscope.text.classes import parse_classes, parse_rule
+
+if TYPE_CHECKING:
+    from attnscope.records import Record
 
 
 def measure(
@@ -79,11 +82,19 @@ def measure(
         beyond_context=beyond_context,
         allow_unproven=allow_unproven,
     )
+    _warn(record, rules, lens.name)
+    _show(record, rules, picture, as_json=as_json)
+
+
+def _warn(record: Record, rules: Mapping[str, str], model: str) -> None:
     for name in record.unmatched(rules):
         print(f"attnscope: warning: class '{name}' matches 0 of {len(record.tokens)} tokens", file=sys.stderr)  # noqa: T201
     warning = record.evidence["input"]["warning"]
     if warning:
-        print(f"attnscope: warning: {lens.name} may expect another prompt: {warning}", file=sys.stderr)  # noqa: T201
+        print(f"attnscope: warning: {model} may expect another prompt: {warning}", file=sys.stderr)  # noqa: T201
+
+
+def _show(record: Record, rules: Mapping[str, str], picture: Path | None, *, as_json: bool) -> None:
     if picture is not None:
         from attnscope.figures.prompt import mass_by_layer, received_along_prompt
         from attnscope.figures.save import save

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from attnscope.errors import AttnscopeError, NoRoomError, PluginError
 from attnscope.lens import Lens
 from attnscope.records import Record
+from attnscope.registry import not_blamed
 from attnscope.runs.cells import Cell, CellMaker
 from attnscope.runs.engines import Batch
 from attnscope.runs.store import MeasuredCell, NoRoom, RefusedCell, Result
@@ -29,6 +30,12 @@ class CellMeasurer:
         return {**vars(self), "lens": None}
 
     def __call__(self, batch: Batch) -> dict[str, Result]:
+        if not all(isinstance(cell, Cell) and isinstance(key, str) for cell, key in batch):
+            raise TypeError("measure was given something else than cells, each with its key")
+        with not_blamed():  # on the engine
+            return self._results(batch)
+
+    def _results(self, batch: Batch) -> dict[str, Result]:
         try:
             return self._measure(batch)
         except NoRoomError as error:
@@ -44,7 +51,7 @@ class CellMeasurer:
             pieces = [(each,) for each in batch]
         results: dict[str, Result] = {}
         for piece in pieces:
-            results |= self(piece)
+            results |= self._results(piece)
         return results
 
     def _measure(self, batch: Batch) -> dict[str, Result]:

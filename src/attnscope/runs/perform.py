@@ -16,8 +16,9 @@ from attnscope.lens import load as load_lens
 from attnscope.models.load import Description
 from attnscope.runs.cells import Cell, cell_key
 from attnscope.runs.columns import TABLES
-from attnscope.runs.engines import ENGINES, Batch, Job
+from attnscope.runs.engines import ENGINES
 from attnscope.runs.folder import RunFolder
+from attnscope.runs.guard import Guard
 from attnscope.runs.integrity import is_intact, sha256
 from attnscope.runs.manifest import STUDY, Dropped, Machine, Manifest, ModelFacts, Status, TableFacts, Timings
 from attnscope.runs.measuring import CellMeasurer
@@ -36,7 +37,7 @@ from attnscope.runs.plan import (
 from attnscope.runs.request import RunRequest, plugins, versions
 from attnscope.runs.shards import SHARDS, shard_path
 from attnscope.runs.spot_check import check_sample, choose_sample
-from attnscope.runs.store import NoRoom, Results, Store
+from attnscope.runs.store import Store
 from attnscope.runs.tables import Finished, ModelAxes, write_tables
 from attnscope.study.schema import ModelSpec
 
@@ -215,17 +216,18 @@ class _Performance:
     ) -> dict[str, str]:
         """Have the engine measure what is missing. Returns the cells that did not fit into memory, with the error."""
         load = self._loader(plan.spec, self.models[plan.spec.label])
-        measure = CellMeasurer(load, plan.maker, axes, generated_tokens(self.request.study), lens)
-        no_room: dict[str, str] = {}
+        generate = generated_tokens(self.request.study)
+        measure = CellMeasurer(load, plan.maker, axes, generate, lens)
         self.watch.begin(plan.spec.label, tokens)
 
-        def done(batch: Batch, results: Results) -> None:
-            no_room.update({key: each.reason for key, each in results.items() if isinstance(each, NoRoom)})
-            self.watch.advance(sum(len(cell.tokens) for cell, _ in batch))
+        def heard(tokens: int) -> None:
+            self.watch.advance(tokens)
             self._show(plan, axes, cells)
 
         batches = missing_batches(cells, self.store, memory_budget(lens, plan.description, axes))
-        ENGINES.find(self.request.engine, Parameter("engine")).run(Job(batches, measure, self.store, done))
+        generates = generate is not None
+        guard = Guard(self.request.engine, batches, self.store, axes, generates=generates, heard=heard)
+        no_room = guard.run(measure)
         self.outcome.tokens += tokens
         return no_room
 

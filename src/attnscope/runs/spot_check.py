@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from attnscope.errors import AttnscopeError
+from attnscope.errors import AttnscopeError, PluginError
 from attnscope.lens import Lens
 from attnscope.records import RECEIVED
 from attnscope.runs.cells import Cell
@@ -57,6 +57,8 @@ def _rounding(lens: Lens, cells: Sequence[tuple[Cell, str]], store: Store, axes:
     try:
         with lens.wider() as reference:
             moved = [_moved(lens, cell, key, store, axes) for cell, key in cells]
+    except PluginError:
+        raise
     except (AttnscopeError, RuntimeError, TypeError, ValueError) as error:  # not all models compute in all formats
         return Noise(dtype=dtype, reason=str(error))
     mean, most = np.mean(moved, 0), np.max(moved, (0, 1, 2))  # (layers, heads, groups), (groups,)

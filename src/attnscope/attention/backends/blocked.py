@@ -62,7 +62,7 @@ class Blocked(Backend):
 
         run_workers(run, len(work.shares), work.workers)
         if ask.plain:
-            values = {"received": received}
+            values = {each.name: received for each in ask.measures}
         sums = {name: each.sum(0).flatten(1, 2) for name, each in values.items()}
         return Result(sums, None if work.output is None else work.output.flatten(2, 3))
 

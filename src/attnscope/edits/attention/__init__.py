@@ -20,7 +20,7 @@ ATTENTION_EDITS: Registry[type[AttentionEdit]] = Registry(
     package="attnscope.edits.attention",
     group="attnscope.attention_edits",
     is_member=lambda thing: isinstance(thing, type) and issubclass(thing, AttentionEdit) and thing is not AttentionEdit,
-    name_of=lambda edit: edit.key,
+    named_by="key",
 )
 
 AnyAttentionEdit = Annotated[AttentionEdit, OneOf("an attention edit", AttentionEdit, lambda: ATTENTION_EDITS.members)]

@@ -19,7 +19,7 @@ PROMPT_EDITS: Registry[type[PromptEdit]] = Registry(
     package="attnscope.edits.prompt",
     group="attnscope.prompt_edits",
     is_member=lambda thing: isinstance(thing, type) and issubclass(thing, PromptEdit) and thing is not PromptEdit,
-    name_of=lambda edit: edit.key,
+    named_by="key",
 )
 
 AnyPromptEdit = Annotated[PromptEdit, OneOf("an edit", PromptEdit, lambda: PROMPT_EDITS.members)]

@@ -18,7 +18,7 @@ SOURCES: Registry[type[Source]] = Registry(
     package="attnscope.edits.sources",
     group="attnscope.sources",
     is_member=lambda thing: isinstance(thing, type) and issubclass(thing, Source) and thing is not Source,
-    name_of=lambda source: source.key,
+    named_by="key",
 )
 
 AnySource = Annotated[Source, OneOf("what is to be inserted", Source, lambda: SOURCES.members)]

@@ -23,7 +23,10 @@ class Measurer(Protocol):
 
 
 class Writer(Protocol):
-    """Stores the results of a batch: all of them, or none."""
+    """Stores the results of a batch: all of them, or none. For the process that started the engine.
+
+    What are no results of cells of the job is refused.
+    """
 
     def write(self, results: Results) -> None: ...
 
@@ -43,7 +46,8 @@ class Job:
 class Engine(Protocol):
     """Measures every batch of a job, stores its results whole, and reports it done.
 
-    An error raised by `measure` ends the run; what is stored by then stays.
+    An error raised by `measure` ends the run; what is stored by then stays. Let it through, or raise your own from it:
+    whatever else `run` raises is reported as the engine's mistake, and so is a batch that is not stored.
     """
 
     @property

@@ -1,0 +1,151 @@
+"""Inside a recording a model computes what it computes outside, bit for bit where gradients flow or pads stand."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers as tf
+from torch import Tensor
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+import attnscope
+from attnscope import AttnscopeError
+from tests.attention import architectures, reference
+from tests.tolerances import SHALLOW
+
+INTERFACE = ["llama", "gemma2, softcap and window", "gpt-oss, sinks and window", "gpt2", "mistral, window"]
+
+
+def batch() -> dict[str, Tensor]:
+    """Two prompts, one padded on the left: its last pad predicts its first token, so pads have a say in the loss."""
+    ids = torch.randint(3, architectures.VOCAB, (2, 24), generator=torch.Generator().manual_seed(3))
+    mask = torch.ones_like(ids)
+    mask[0, :9] = 0
+    ids[0, :9] = 0
+    return {"input_ids": ids, "attention_mask": mask, "labels": ids.masked_fill(mask == 0, -100)}
+
+
+def tiny(name: str, implementation: str) -> Any:
+    made = architectures.tiny(name)
+    model = type(made)._from_config(copy.deepcopy(made.config), attn_implementation=implementation).eval()
+    model.load_state_dict(made.state_dict())
+    return model
+
+
+def computed(model: Any, *, gradients: bool) -> list[Tensor]:
+    """The loss, the logits and the gradients of one step."""
+    model.zero_grad()
+    with torch.set_grad_enabled(gradients):
+        out = model(**batch())
+    if gradients:
+        out.loss.backward()
+    return [
+        out.loss.detach(),
+        out.logits.detach(),
+        *(each.grad for each in model.parameters() if each.grad is not None),
+    ]
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize(
+    ("name", "implementation"),
+    [*((name, "eager") for name in [*INTERFACE, "falcon"]), ("llama", "sdpa"), ("gpt2", "sdpa"), ("qwen2", "sdpa")],
+)
+@pytest.mark.parametrize("queries", [["last"], ["last", "all"]])
+def test_loss_and_gradients_beside_pads_are_the_same(
+    name: str, implementation: str, gradients: bool, queries: list[str]
+) -> None:
+    model = tiny(name, implementation)
+    before = computed(model, gradients=gradients)
+    with attnscope.record(model, queries=queries) as record:
+        inside = computed(model, gradients=gradients)
+    assert len(before) == len(inside)
+    assert all(torch.equal(one, two) for one, two in zip(before, inside, strict=True))
+    given = batch()
+    attentions = reference.eager(model, {key: given[key] for key in ("input_ids", "attention_mask")}).attentions
+    for layer, weights in enumerate(attentions):
+        got = record.received[0].at(layer=layer, queries="last").values
+        np.testing.assert_allclose(got, weights[:, :, -1], atol=SHALLOW)
+
+
+def test_pads_of_a_model_that_can_only_be_read_in_eager_mode_are_refused_where_they_would_change() -> None:
+    model, given = tiny("falcon", "sdpa"), batch()
+    refused = pytest.raises(AttnscopeError, match=r"computes something else while it is recorded.*='eager'")
+    with refused, attnscope.record(model):
+        model(**given)
+    with attnscope.record(model) as record:  # nobody looks at the rows of pads here
+        model.generate(
+            given["input_ids"],
+            attention_mask=given["attention_mask"],
+            max_new_tokens=2,
+            pad_token_id=0,
+            eos_token_id=None,
+        )
+    assert len(record) == 2
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_checkpointed_layers_may_be_run_again_after_the_recording(implementation: str, reentrant: bool) -> None:
+    model = tiny("llama", implementation).train()
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
+    model.enable_input_require_grads()
+    loss, _, *gradients = computed(model, gradients=True)
+    model.zero_grad()
+    with attnscope.record(model) as record:
+        inside = model(**batch()).loss
+    inside.backward()
+    assert len(record) == 1
+    assert torch.equal(inside.detach(), loss)
+    assert all(
+        torch.equal(one, each.grad)
+        for one, each in zip(gradients, (each for each in model.parameters() if each.grad is not None), strict=True)
+    )
+
+
+def test_a_model_that_shares_the_config_is_left_alone() -> None:
+    recorded = tiny("llama", "eager")
+    other = type(recorded)(recorded.config).eval()
+    assert other.config is recorded.config
+    ids = batch()["input_ids"]
+    before = other(ids, output_attentions=True)
+    with attnscope.record(recorded) as record:
+        recorded(ids)
+        inside = other(ids, output_attentions=True)
+    assert len(record) == 1
+    assert torch.equal(before.logits, inside.logits)
+    assert all(torch.equal(one, two) for one, two in zip(before.attentions, inside.attentions, strict=True))
+
+
+@pytest.fixture
+def unmasked() -> Iterator[str]:
+    """An attention function of somebody's own: transformers makes no mask for it, so it looks at pads."""
+    table = tf.AttentionInterface._global_mapping
+    table["unmasked"] = sdpa_attention_forward
+    yield "unmasked"
+    del table["unmasked"]
+
+
+def test_attention_of_ones_own_that_looks_at_pads_is_recorded_without_pads_and_refused_with_them(unmasked: str) -> None:
+    model, given = tiny("llama", unmasked), batch()
+    with attnscope.record(model) as record:
+        model(given["input_ids"][1:])
+    weights = reference.eager(tiny("llama", "eager"), {"input_ids": given["input_ids"][1:]}).attentions[0]
+    np.testing.assert_allclose(record.received[0].at(layer=0, queries="last").values, weights[:, :, -1], atol=SHALLOW)
+    refused = pytest.raises(AttnscopeError, match="something else with its own attention implementation, 'unmasked'")
+    with refused, attnscope.record(model):
+        model(given["input_ids"], attention_mask=given["attention_mask"])
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_a_model_in_float64_is_recorded(implementation: str) -> None:
+    model, ids = tiny("llama", implementation).double(), batch()["input_ids"][1:]
+    with attnscope.record(model, queries=["all"]) as record:
+        model(ids)
+    for layer, weights in enumerate(reference.eager(model, {"input_ids": ids}).attentions):
+        np.testing.assert_allclose(record.received[0].at(layer=layer, queries="all").values, weights.mean(2), atol=1e-7)
