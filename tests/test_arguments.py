@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import attnscope
 from attnscope import AttnscopeError, Lens
 from attnscope.edits.attention import ATTENTION_EDITS, AttentionEdit
 from attnscope.records import Record
+from attnscope.studies import request_study
 from attnscope.text.tokens import Token
 from tests.attention.test_proof import lens_on, llama
 
@@ -124,11 +126,11 @@ def test_token_ids_may_be_an_array_or_a_tensor(lens: Lens) -> None:
 
 @pytest.mark.parametrize("text", [None, 5, b"abc", ["abc"], True])
 def test_what_is_no_text_is_refused(lens: Lens, text: Any) -> None:
-    words = f"the text is a {type(text).__name__}.*a string.*pass one string"
+    words = f"text is of type {type(text).__name__}.*a string.*pass one string"
     for read in (lens.measure, lens.tokenize, lens.render, lambda text: lens.log_probs(text, "a")):
         with pytest.raises(AttnscopeError, match=words):
             read(text)
-    with pytest.raises(AttnscopeError, match=f"the answer is a {type(text).__name__}"):
+    with pytest.raises(AttnscopeError, match=f"answer is of type {type(text).__name__}"):
         lens.log_probs("a", text)
 
 
@@ -170,9 +172,9 @@ def test_a_lens_is_made_of_a_model_and_a_name() -> None:
     with pytest.raises(AttnscopeError, match=r"a NoneType is not a model that attnscope loaded.*attnscope.load"):
         Lens.of(None)  # type: ignore[arg-type]
     model: Any = llama()
-    with pytest.raises(AttnscopeError, match="the name is a int"):
+    with pytest.raises(AttnscopeError, match="name is of type int"):
         Lens(model, lens_on(model).tokenizer, name=3)  # type: ignore[arg-type]
-    with pytest.raises(AttnscopeError, match="the name is a int"), attnscope.record(model, name=3):  # type: ignore[arg-type]
+    with pytest.raises(AttnscopeError, match="name is of type int"), attnscope.record(model, name=3):  # type: ignore[arg-type]
         pytest.fail("the user's own code began")
 
 
@@ -187,7 +189,7 @@ A = Token(0, 3, "a", 0, 1)
         ("a", "the prompts are a str"),
         (["a"], "prompt 0 is not a text and its tokens"),
         ([("a", [A]), ("a",)], "prompt 1 is not a text and its tokens"),
-        ([(None, [A])], "the text is a NoneType"),
+        ([(None, [A])], "text is of type NoneType"),
         ([("a", [])], "prompt 0 has no tokens"),
         ([("a", [A]), ("", [])], "prompt 1 has no tokens"),
         ([("a", None)], "prompt 0 are not tokens"),
@@ -256,7 +258,7 @@ def test_a_record_refuses_what_it_does_not_have(record: Record) -> None:
     with pytest.raises(AttnscopeError, match="query group '3' was not measured"):
         record.top("a", queries=np.array(3))  # type: ignore[arg-type]
     for rule in (None, 3, ["#"]):
-        with pytest.raises(AttnscopeError, match=r"the rule is a .*a class rule such as"):
+        with pytest.raises(AttnscopeError, match=r"rule is of type .*a class rule such as"):
             record.top(rule)  # type: ignore[arg-type]
     for count in (-1, 0, 1.5, True, None):
         with pytest.raises(AttnscopeError, match="1 or more"):
@@ -306,3 +308,54 @@ def test_what_is_no_label_is_refused(record: Record, label: Any) -> None:
     for nothing in (list[int](), np.array([])):
         with pytest.raises(AttnscopeError, match=r"no layer is named \(at\(layer=\[\]\)\).*\[0, 1, 2\]"):
             record.received.at(layer=nothing)
+
+
+@pytest.mark.parametrize("it", [None, 3, b"x", ["x"], np.array([1, 2])])
+def test_what_is_no_name_of_a_model_or_study_is_refused(it: Any) -> None:
+    with pytest.raises(AttnscopeError, match=r"name is of type .*a built-in model, a folder"):
+        attnscope.load(it)
+    with pytest.raises(AttnscopeError, match=r"name is of type .*a bundled study or a study file"):
+        attnscope.run_study(it)
+    if it is not None:
+        for name, words in (
+            ("adapter", "adapter is of type "),
+            ("revision", "revision is of type "),
+            ("dtype", "unknown dtype"),
+            ("device", "there is no such device"),
+        ):
+            with pytest.raises(AttnscopeError, match=words):
+                attnscope.load("nobody/nothing", **{name: it})
+
+
+@pytest.mark.parametrize("it", [3, [], {}, "", np.array([1, 2])])
+def test_what_is_no_device_map_is_refused(it: Any) -> None:
+    with pytest.raises(AttnscopeError, match="this is not a device map"):
+        attnscope.load("nobody/nothing", device_map=it)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"limit": 0}, "limit can't be 0"),
+        ({"limit": "5"}, "limit can't be '5'"),
+        ({"limit": True}, "limit can't be True"),
+        ({"limit": 1.5}, "limit can't be 1.5"),
+        ({"models": None}, "models are not names"),
+        ({"models": [3]}, "models are not names"),
+        ({"models": "nobody"}, "the study has no model 'nobody'"),
+        ({"swaps": ["a"]}, "swaps are not sources by label"),
+        ({"swaps": {"SmolLM2-135M": 3}}, r"swaps\['SmolLM2-135M'\] is of type int"),
+        ({"instead": 3}, "instead is of type int"),
+        ({"engine": []}, "engine is of type list"),
+        ({"out": 3}, "out is of type int"),
+    ],
+)
+def test_a_study_refuses_what_it_cannot_use(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(AttnscopeError, match=words):
+        attnscope.run_study("symbols", **options)
+
+
+def test_a_study_takes_whole_numbers_of_any_type_and_one_label() -> None:
+    request = request_study(Path("symbols"), limit=np.int64(2), models="SmolLM2-135M")  # type: ignore[arg-type]
+    assert len(request.prompts.prompts) == 2
+    assert [model.label for model in request.study.models] == ["SmolLM2-135M"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence, Set
 from operator import index
 
@@ -44,17 +45,25 @@ def numbers_of(given: object, what: str, *, ordered: bool = False) -> list[int]:
     return numbers
 
 
-def count_of(given: object, what: str, todo: Words) -> int:
+def count_of(given: object, what: str, todo: Words, *, least: int = 1) -> int:
     """How many: a whole number of any type, 1 or more."""
     try:
         count = whole_number(given)
     except (TypeError, ValueError):
-        count = 0
-    if count < 1:
+        count = least - 1
+    if count < least:
         raise AttnscopeError(
-            f"{what} can't be {shown(given)}", where=Parameter(what), allowed="a whole number, 1 or more", todo=todo
+            f"{what} can't be {shown(given)}",
+            where=Parameter(what),
+            allowed=f"a whole number, {least} or more",
+            todo=todo,
         )
     return count
+
+
+def place_of(given: object, what: str) -> int:
+    """The number of a layer, a head or a prompt."""
+    return count_of(given, what, "count from 0", least=0)
 
 
 def names_of(given: object, what: str, example: str) -> list[str]:
@@ -63,7 +72,7 @@ def names_of(given: object, what: str, example: str) -> list[str]:
     strings = [name for name in names or () if isinstance(name, str)]
     if names is None or len(strings) < len(names):
         raise AttnscopeError(
-            f"{what} are not names",
+            f"{what} are not names" if what.endswith("s") else f"{what} is not a name or a list of names",
             where=shown_parameter(what, given),
             allowed=f"a list such as {what}=['{example}']",
             todo="write each name as a string",
@@ -73,19 +82,29 @@ def names_of(given: object, what: str, example: str) -> list[str]:
 
 def text_of(given: object, what: str = "text", allowed: Words = "a string") -> str:
     """A text that a tokenizer can read."""
-    if not isinstance(given, str):
-        raise AttnscopeError(
-            f"the {what} is a {type(given).__name__}", where=Parameter(what), allowed=allowed, todo="pass one string"
-        )
+    text = _string(given, what, allowed)
     try:
-        given.encode()
+        text.encode()
     except UnicodeEncodeError as error:
         raise AttnscopeError(
-            f"the {what} has half a character at position {error.start}: {given[error.start]!r}",
+            f"the {what} has half a character at position {error.start}: {text[error.start]!r}",
             where=Parameter(what),
             allowed="text that can be written as UTF-8",
             todo="remove it, or decode the text again from its bytes",
         ) from None
+    return text
+
+
+def path_of(given: object, what: str, allowed: Words) -> str:
+    """The path of a file or folder, or a name in its place: a string or a Path."""
+    return _string(os.fspath(given) if isinstance(given, os.PathLike) else given, what, allowed)
+
+
+def _string(given: object, what: str, allowed: Words) -> str:
+    if not isinstance(given, str):
+        raise AttnscopeError(
+            f"{what} is of type {type(given).__name__}", where=Parameter(what), allowed=allowed, todo="pass one string"
+        )
     return given
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,9 +56,9 @@ PROBE = (
 
 
 def load(
-    name: str,
+    name: str | Path,
     *,
-    adapter: str | None = None,
+    adapter: str | Path | None = None,
     revision: str | None = None,
     dtype: str | None = None,
     device: str | None = None,
