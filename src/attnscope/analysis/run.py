@@ -124,8 +124,8 @@ class Run:
         keys: dict[str, str | int] = {"model": text_of(model, "model"), "condition": text_of(condition, "condition")}
         keys |= {key: each for key, each in more.items() if each is not None}
         path, wanted = self._file(name), tuple(names_of(columns, "columns", "prompt"))
-        _refuse_unknown_columns(name, [*keys, *wanted])
         with pq.ParquetFile(path, pre_buffer=False) as file:
+            _refuse_unknown_columns(name, [*keys, *wanted], file.schema_arrow.names)
             holds = {group: _holds(file, group, keys) for group in range(file.num_row_groups)}
         parts = []
         for whole, group in groupby((each for each in holds if holds[each] is not False), lambda each: holds[each]):
@@ -338,8 +338,7 @@ class Run:
         return known[model]
 
 
-def _refuse_unknown_columns(table: str, names: Sequence[str]) -> None:
-    known = [column.name for column in TABLES[table]]
+def _refuse_unknown_columns(table: str, names: Sequence[str], known: Sequence[str]) -> None:
     for name in names:
         if name not in known:
             raise AttnscopeError(
