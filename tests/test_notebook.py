@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 import yaml
@@ -67,6 +70,37 @@ def test_what_is_not_there_is_refused_with_what_is_near(run: attnscope.Run) -> N
     ):
         with pytest.raises(attnscope.AttnscopeError, match=words):
             ask()
+
+
+def test_what_is_no_number_name_or_folder_is_refused(run: attnscope.Run) -> None:
+    asks: list[tuple[Callable[[Any], object], str]] = [
+        (lambda it: run.head(it, 0), "layer can't be .*a whole number, 0 or more"),
+        (lambda it: run.head(0, it), "head can't be .*a whole number, 0 or more"),
+        (lambda it: run.prompt(it), "number can't be .*a whole number, 0 or more"),
+        (lambda it: run.heatmap(it), "measure is not a name or a list"),
+        (lambda it: run.heatmap(minus=it), "minus is of type "),
+        (lambda it: run.heatmap(queries=it), "there is no query group"),
+        (lambda it: run.prompt(0, beside=it), "beside is of type "),
+        (lambda it: run.head(0, 0, conditions=it), "conditions are not names"),
+        (lambda it: run.rows("mass", it, "none", ["prompt"]), "model is of type "),
+        (lambda it: run.rows("mass", "a", "none", it), "columns are not names"),
+        (lambda it: run.rows("mass", "a", "none", ["prompt"], it), "prompt can't be "),
+        (lambda it: run.cells_of(it, "none"), "model is of type "),
+        (lambda it: run.prompts("a", it), "condition is of type "),
+        (lambda it: run.layers(it), "there is no model"),
+        (lambda it: run.compare(it), "is not a run"),
+        (lambda it: run.export(it), "to export"),
+        (lambda it: attnscope.Run(it), "path is of type .*the folder of a run"),
+    ]
+    for ask, words in asks:
+        for it in ([3], 1.5, True, np.array([1, 2])):
+            with pytest.raises(attnscope.AttnscopeError, match=words):
+                ask(it)
+    with pytest.raises(attnscope.AttnscopeError, match=r"table 'mass' has no column 'promt'.*near: prompt"):
+        run.rows("mass", "a", "none", ["promt"])
+    with pytest.raises(attnscope.AttnscopeError, match=r"there is no model 'c' in this run"):
+        run.depth("c")
+    assert run.head(np.int64(1), np.array(2)).title == run.head(1, 2).title  # type: ignore[arg-type]
 
 
 def test_running_a_study_gives_a_run_that_shows_itself(run: attnscope.Run, tmp_path: Path) -> None:

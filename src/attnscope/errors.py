@@ -63,10 +63,10 @@ class PluginError(AttnscopeError):
     """A mistake of something that a package adds: it stops the command, whichever prompt it shows at."""
 
 
-def near(word: str, words: Iterable[str]) -> str:
+def near(word: object, words: Iterable[str]) -> str:
     """The known words nearest to an unknown one, at most three, for the third part of an error."""
     known = sorted(words)
-    close = get_close_matches(word.lower(), known, n=3, cutoff=0.5)
+    close = get_close_matches(str(word).lower(), known, n=3, cutoff=0.5)
     if close:
         return f"near: {', '.join(close)}"
     return f"known: {', '.join(known[:8])}{' and others' if len(known) > 8 else ''}"

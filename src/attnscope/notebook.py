@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from attnscope.analysis import run as analysis
 from attnscope.analysis.head_kinds import head_kinds
+from attnscope.arguments import names_of, path_of, place_of, text_of
 from attnscope.errors import AttnscopeError, near
 from attnscope.figures import prose
 from attnscope.figures.write import Figure, content, figure_of, study_lines, write_figure
@@ -34,7 +35,8 @@ class View:
 
     def save(self, folder: Path | str) -> list[Path]:
         """Every figure as svg, png, pdf, vl.json, csv and md."""
-        return [path for figure in self.figures for path in write_figure(figure, Path(folder))]
+        path = Path(path_of(folder, "folder", "a folder for the files"))
+        return [file for figure in self.figures for file in write_figure(figure, path)]
 
     def __repr__(self) -> str:
         return "\n\n".join(
@@ -69,14 +71,17 @@ class Run(analysis.Run):
     ) -> View:
         """All heads, by a class or another measure. minus: the condition or model that is subtracted."""
         label, name = self._model(model), self._named(condition, self.conditions, "condition")
-        options: dict[str, Any] = {"measure": measure if measure is None or isinstance(measure, str) else list(measure)}
+        several = measure is not None and not isinstance(measure, str)
+        options: dict[str, Any] = {"measure": names_of(measure, "measure", self.classes[0]) if several else measure}
+        minus = None if minus is None else text_of(minus, "minus", "the name of a condition or a model")
         if minus is None:
             options |= {"models": [label], "conditions": [name]}
         elif minus in self.models:
             options |= {"conditions": [name], "difference": [minus, label]}
         else:
             options |= {"models": [label], "difference": [minus, name]}
-        return self._view("All heads", [], kind="heatmap", queries=queries, value=value, sort=sort, **options)
+        group = self._queries(queries)
+        return self._view("All heads", [], kind="heatmap", queries=group, value=value, sort=sort, **options)
 
     def head(
         self,
@@ -88,10 +93,10 @@ class Run(analysis.Run):
         queries: str | None = None,
     ) -> View:
         """One head: along the prompt, by class, and prompt by prompt. queries: the study's first group by default."""
-        label = self._model(model)
-        groups = self.study.measure.queries
-        group = self._named(queries, groups, "queries")
-        names = list(conditions or self.conditions)
+        label, layer, head = self._model(model), place_of(layer, "layer"), place_of(head, "head")
+        group = self._queries(queries) or self.study.measure.queries[0]
+        names = [] if conditions is None else names_of(conditions, "conditions", self.conditions[0])
+        names = names or self.conditions
         place: dict[str, Any] = {"models": [label], "layers": [layer], "heads": [head]}
         shown: dict[str, Any] = {"conditions": names, "queries": group}
         panel = [{"model": label, "layer": layer, "head": head}]
@@ -117,11 +122,13 @@ class Run(analysis.Run):
     ) -> View:
         """A prompt's text, shaded by attention received. beside: another condition or model to show next to it."""
         labels, names = [self._model(model)], [self._named(condition, self.conditions, "condition")]
+        number = place_of(number, "number")
         if beside is not None:
-            (labels if beside in self.models else names).append(beside)
-        options: dict[str, Any] = {"layers": "all" if layer is None else [layer]}
-        options["heads"] = "all" if head is None else [head]
-        about = {"models": labels, "conditions": names, "queries": queries, "prompt": number, **options}
+            other = text_of(beside, "beside", "the name of a condition or a model")
+            (labels if other in self.models else names).append(other)
+        options: dict[str, Any] = {"layers": "all" if layer is None else [place_of(layer, "layer")]}
+        options["heads"] = "all" if head is None else [place_of(head, "head")]
+        about = {"models": labels, "conditions": names, "queries": self._queries(queries), "prompt": number, **options}
         return self._view(f"Prompt {number}", [], kind="strip", **about)
 
     def _kind(self, model: str, condition: str, queries: str, layer: int, head: int) -> str:
@@ -132,8 +139,11 @@ class Run(analysis.Run):
     def _model(self, model: str | None) -> str:
         return self._named(model, self.models, "model")
 
+    def _queries(self, queries: str | None) -> str | None:
+        return None if queries is None else self._named(queries, self.study.measure.queries, "query group")
+
     def _named(self, word: str | None, known: Sequence[str], what: str) -> str:
-        if word is not None and word not in known:
+        if word is not None and (not isinstance(word, str) or word not in known):
             raise AttnscopeError(
                 f"there is no {what} '{word}' in this run",
                 where=str(self.path),

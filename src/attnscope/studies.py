@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attnscope.arguments import count_of, names_of, path_of, shown_parameter, text_of
 from attnscope.errors import AttnscopeError, Parameter, near
 from attnscope.figures.validation import figure_problems, options_of, with_options
 from attnscope.notebook import Run
@@ -26,7 +27,7 @@ RUNS = Path("runs")
 
 
 def request_study(
-    name: str,
+    name: str | Path,
     *,
     limit: int | None = None,
     models: Sequence[str] = (),
@@ -49,20 +50,14 @@ def request_study(
     """
     path = find_study(name)
     full_study = with_options(read_study(path), path)
-    study = _swapped(_picked(full_study, models), swaps or {})
-    study = study if instead is None else _relabelled(study, instead)
+    study = _swapped(_picked(full_study, names_of(models, "models", "LABEL")), _sources(swaps))
+    study = study if instead is None else _relabelled(study, path_of(instead, "instead", "the source of a model"))
     prompts = _prompts(study, path)
     refuse_unknown_segments(study, prompts.layouts, path)
     refuse(figure_problems(full_study, len(prompts.prompts)), path)
     if limit is not None:
-        if limit < 1:
-            raise AttnscopeError(
-                "no prompts would be left",
-                where=Parameter("limit", limit),
-                allowed="1 or more",
-                todo="choose a larger limit",
-            )
-        prompts = replace(prompts, prompts=prompts.prompts[:limit])
+        most = count_of(limit, "limit", "choose a larger limit, or leave it out for all prompts")
+        prompts = replace(prompts, prompts=prompts.prompts[:most])
     return RunRequest(
         study,
         path.read_text(encoding="utf-8"),
@@ -73,7 +68,7 @@ def request_study(
         command=command,
         trust_remote_code=trust_remote_code,
         allow_pickle=allow_pickle,
-        engine=engine,
+        engine=text_of(engine, "engine", "the name of an engine, such as 'local'"),
     )
 
 
@@ -86,7 +81,7 @@ def _prompts(study: Study, path: Path) -> PromptList:
 
 
 def run_study(
-    name: str,
+    name: str | Path,
     out: Path | str | None = None,
     *,
     watcher: Watcher | None = None,
@@ -112,6 +107,7 @@ def run_study(
     """
     from attnscope.runs.perform import perform
 
+    folder = None if out is None else Path(path_of(out, "out", "a folder for the run"))
     request = request_study(
         name,
         limit=limit,
@@ -125,7 +121,7 @@ def run_study(
         trust_remote_code=trust_remote_code,
         allow_pickle=allow_pickle,
     )
-    folder = default_folder(name) if out is None else Path(out)
+    folder = folder or default_folder(name)
     perform(request, RunFolder(folder), watcher)
     if not is_reported(folder):
         report_run(folder)
@@ -151,8 +147,8 @@ def perform_request(
     return perform(request, RunFolder(folder), watcher, load=load or load_lens, spot_check=spot_check)
 
 
-def default_folder(name: str) -> Path:
-    return RUNS / (name if name in bundled_studies() else Path(name).stem)
+def default_folder(name: str | Path) -> Path:
+    return RUNS / (str(name) if str(name) in bundled_studies() else Path(name).stem)
 
 
 def _picked(study: Study, labels: Sequence[str]) -> Study:
@@ -168,6 +164,20 @@ def _picked(study: Study, labels: Sequence[str]) -> Study:
     if not labels:
         return study
     return study.model_copy(update={"models": [spec for spec in study.models if spec.label in labels]})
+
+
+def _sources(swaps: object) -> dict[str, str]:
+    """Sources of models by label."""
+    if swaps is None:
+        return {}
+    if not isinstance(swaps, Mapping):
+        raise AttnscopeError(
+            "swaps are not sources by label",
+            where=shown_parameter("swaps", swaps),
+            allowed="a mapping such as {'LABEL': 'org/name'}",
+            todo="map the label of each model to its new source",
+        )
+    return {label: path_of(source, f"swaps[{label!r}]", "the source of a model") for label, source in swaps.items()}
 
 
 def _swapped(study: Study, swaps: Mapping[str, str]) -> Study:

@@ -7,11 +7,16 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+import transformers as tf
 
 import attnscope
-from tests.attention import architectures
+from tests.attention import architectures, reference
+from tests.attention.test_recording import NEW, prompt, written
+from tests.models import tiny
+from tests.tolerances import LOGITS, SHALLOW
 
 
 def together(works: list[Callable[[], None]]) -> list[BaseException]:
@@ -71,3 +76,66 @@ def test_a_forward_that_fails_gives_its_turn_to_the_next_thread() -> None:
             assert len(record) >= 1
 
     assert together([failing, working]) == []
+
+
+def test_two_threads_with_two_models_do_not_see_each_other() -> None:
+    models = [architectures.tiny("llama"), architectures.tiny("qwen2")]
+    failures: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for turn in range(4):
+                with attnscope.record(models[number], queries=["last", "all"]) as record:
+                    whole = written(models[number], prompt(1, 10 + number, seed=turn))
+                assert len(record) == NEW
+                rows = reference.eager(models[number], {"input_ids": whole}).attentions[2][0, :, -2]
+                got = record.received[-1].at(prompt=0, layer=2, queries="last").values
+                np.testing.assert_allclose(got, rows[:, : got.shape[-1]], atol=SHALLOW)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_a_model_that_another_thread_runs_is_recorded() -> None:
+    model = architectures.tiny("llama")
+    with attnscope.record(model) as record:  # as with a streamer that yields text while generate runs elsewhere
+        thread = threading.Thread(target=written, args=(model, prompt()))
+        thread.start()
+        thread.join()
+    assert len(record) == NEW
+
+
+def test_a_lens_in_one_thread_leaves_the_forwards_of_another_alone() -> None:
+    config = tf.LlamaConfig(**{**architectures.GROUPED, "vocab_size": len(tiny.VOCABULARY)})
+    model, ids = tf.LlamaForCausalLM(config).eval(), prompt(1, 37)
+    lens = attnscope.Lens(model, tiny.tokenizer())
+    stop, failures = threading.Event(), []
+    with torch.no_grad():
+        want = model(ids).logits
+
+    def forwards() -> None:
+        while not stop.is_set():
+            try:
+                with torch.no_grad():
+                    torch.testing.assert_close(model(ids).logits, want, atol=LOGITS, rtol=0)
+            except Exception as error:
+                failures.append(error)
+
+    # once: the proof works on the model's own weights in a wider format
+    expected = lens.measure_tokens(list(range(5, 20)), layers=[0], queries="all").received.values
+    thread = threading.Thread(target=forwards)
+    thread.start()
+    try:
+        for _ in range(30):
+            again = lens.measure_tokens(list(range(5, 20)), layers=[0], queries="all").received.values
+            np.testing.assert_array_equal(again, expected)
+    finally:
+        stop.set()
+        thread.join()
+    assert not failures, failures[0]

@@ -16,7 +16,8 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 import attnscope
 from attnscope import AttnscopeError
 from tests.attention import architectures, reference
-from tests.tolerances import SHALLOW
+from tests.attention.test_recording import prompt
+from tests.tolerances import LOGITS, SHALLOW
 
 INTERFACE = ["llama", "gemma2, softcap and window", "gpt-oss, sinks and window", "gpt2", "mistral, window"]
 
@@ -149,3 +150,36 @@ def test_a_model_in_float64_is_recorded(implementation: str) -> None:
         model(ids)
     for layer, weights in enumerate(reference.eager(model, {"input_ids": ids}).attentions):
         np.testing.assert_allclose(record.received[0].at(layer=layer, queries="all").values, weights.mean(2), atol=1e-7)
+
+
+def loss_and_gradients(model: Any, ids: Tensor) -> tuple[Tensor, list[Tensor]]:
+    model.zero_grad()
+    loss = model(input_ids=ids, labels=ids).loss
+    loss.backward()
+    return loss.detach(), [each.grad.clone() for each in model.parameters() if each.grad is not None]
+
+
+@pytest.mark.parametrize("queries", [["last"], ["all"]])
+@pytest.mark.parametrize("name", ["llama", "gemma2, softcap and window", "gpt-oss, sinks and window", "falcon"])
+def test_a_training_step_has_the_same_loss_and_gradients(name: str, queries: list[str]) -> None:
+    model, ids = architectures.tiny(name), prompt(2, 14)
+    plain, gradients = loss_and_gradients(model, ids)
+    with attnscope.record(model, queries=queries) as record:
+        recorded, same = loss_and_gradients(model, ids)
+    attentions = reference.eager(model, {"input_ids": ids}).attentions
+    torch.testing.assert_close(recorded, plain, atol=LOGITS, rtol=LOGITS)
+    assert len(same) == len(gradients) > 0
+    for one, two in zip(gradients, same, strict=True):
+        torch.testing.assert_close(one, two, atol=1e-5, rtol=1e-3)
+    want = [each.mean(2) if queries == ["all"] else each[:, :, -1] for each in attentions]
+    for layer in range(3):
+        np.testing.assert_allclose(record.received[0].values[:, layer, :, 0], want[layer].detach(), atol=SHALLOW)
+
+
+def test_what_the_model_computes_for_the_last_token_is_bit_for_bit_what_it_was() -> None:
+    model, ids = architectures.tiny("llama"), prompt()
+    with torch.no_grad():
+        plain = model(input_ids=ids).logits
+        with attnscope.record(model):
+            recorded = model(input_ids=ids).logits
+    assert torch.equal(plain, recorded)

@@ -16,11 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from attnscope.errors import AttnscopeError
+from attnscope.arguments import names_of, path_of, place_of, text_of
+from attnscope.errors import AttnscopeError, Parameter, near
 from attnscope.runs.columns import EXPORTS, TABLES
 from attnscope.runs.export import exported
 from attnscope.runs.integrity import DamagedError, is_intact, refuse_if_changed
-from attnscope.runs.manifest import STUDY, Manifest, read_manifest
+from attnscope.runs.manifest import STUDY, Manifest, ModelFacts, read_manifest
 from attnscope.runs.parquet import parquet_writer
 from attnscope.runs.shards import CellReader
 from attnscope.text.classes import OTHER
@@ -45,7 +46,7 @@ class Run:
     """
 
     def __init__(self, path: Path | str, *, unfinished: bool = False, verify: bool = True) -> None:
-        self.path = Path(path)
+        self.path = Path(path_of(path, "path", "the folder of a run"))
         manifest = read_manifest(self.path)
         if manifest is None:
             raise AttnscopeError(
@@ -111,7 +112,8 @@ class Run:
         self, name: str, model: str, condition: str, columns: Sequence[str], prompt: int | None = None
     ) -> pl.DataFrame:
         """Columns of a table for one model under one condition (and one prompt); reads no more than needed."""
-        frame = pl.from_arrow(self.arrow_rows(name, model, condition, columns, prompt=prompt))
+        number = None if prompt is None else place_of(prompt, "prompt")
+        frame = pl.from_arrow(self.arrow_rows(name, model, condition, columns, prompt=number))
         assert isinstance(frame, pl.DataFrame)  # noqa: S101
         return frame.with_columns(pl.col(each).cast(pl.String) for each in _NAMES if each in columns)
 
@@ -119,24 +121,26 @@ class Run:
         self, name: str, model: str, condition: str, columns: Sequence[str], **more: str | int | None
     ) -> pa.Table:
         """The same, with names dictionary-encoded. more: required values of other key columns; None means any."""
-        keys = {"model": model, "condition": condition, **{key: each for key, each in more.items() if each is not None}}
-        path, wanted = self._file(name), tuple(columns)
+        keys: dict[str, str | int] = {"model": text_of(model, "model"), "condition": text_of(condition, "condition")}
+        keys |= {key: each for key, each in more.items() if each is not None}
+        path, wanted = self._file(name), tuple(names_of(columns, "columns", "prompt"))
         with pq.ParquetFile(path, pre_buffer=False) as file:
+            _refuse_unknown_columns(name, [*keys, *wanted], file.schema_arrow.names)
             holds = {group: _holds(file, group, keys) for group in range(file.num_row_groups)}
         parts = []
         for whole, group in groupby((each for each in holds if holds[each] is not False), lambda each: holds[each]):
-            read = wanted if whole else tuple(dict.fromkeys([*keys, *columns]))
+            read = wanted if whole else tuple(dict.fromkeys([*keys, *wanted]))
             if "prompt" in keys:  # the next prompt is probably in the same row groups
                 part = _cached_row_groups(path, path.stat().st_mtime_ns, tuple(group), read)
             else:
                 part = _row_groups(path, tuple(group), read)
-            parts.append(part if whole else part.filter(_where(part, keys)).select(list(columns)))
+            parts.append(part if whole else part.filter(_where(part, keys)).select(list(wanted)))
         if not parts:
             parts = [_row_groups(path, (), wanted)]
         return pa.concat_tables(parts).unify_dictionaries()
 
     def _file(self, name: str) -> Path:
-        path, facts = self.path / f"{name}.parquet", self.manifest.tables.get(name)
+        path, facts = self.path / f"{name}.parquet", self.manifest.tables.get(str(name))
         if facts is None or name not in TABLES:
             allowed = f"{', '.join(TABLES)}; 'attnscope export' writes {' and '.join(EXPORTS)}"
             raise AttnscopeError(
@@ -215,7 +219,7 @@ class Run:
 
     def cells_of(self, model: str, condition: str) -> pl.DataFrame:
         """The columns prompt, cell and tokens for one model under one condition, ordered by prompt."""
-        here = (pl.col("model") == model) & (pl.col("condition") == condition)
+        here = (pl.col("model") == text_of(model, "model")) & (pl.col("condition") == text_of(condition, "condition"))
         return self._cells.filter(here).select("prompt", "cell", "tokens").sort("prompt", maintain_order=True)
 
     @cached_property
@@ -235,18 +239,29 @@ class Run:
         from attnscope.analysis.comparisons import compare, comparisons
         from attnscope.analysis.two_runs import between
 
+        if other is not None and not isinstance(other, Run):
+            raise AttnscopeError(
+                f"a {type(other).__name__} is not a run",
+                where=Parameter("other"),
+                allowed="another run, or nothing to compare what is in this one",
+                todo="open it with attnscope.Run(path)",
+            )
         return [compare(each) for each in (comparisons(self) if other is None else between(self, other))]
 
     def export(self, table: str, file: Path | str | None = None) -> Path:
         """Write the large arrays as a Parquet table, `received` or `views`; by default RUN/exports/TABLE.parquet."""
-        if table not in EXPORTS:
+        if not isinstance(table, str) or table not in EXPORTS:
             raise AttnscopeError(
                 f"there is no table '{table}' to export",
                 where="table",
                 allowed=f"{', '.join(EXPORTS)}; {', '.join(TABLES)} are Parquet already",
                 todo="name one of these",
             )
-        path = self.path / "exports" / f"{table}.parquet" if file is None else Path(file)
+        path = (
+            self.path / "exports" / f"{table}.parquet"
+            if file is None
+            else Path(path_of(file, "file", "a file for the table"))
+        )
         partial = path.with_name(f".{path.name}.partial")
         try:
             if file is None:
@@ -292,7 +307,7 @@ class Run:
 
     def prompts(self, model: str, condition: str) -> set[int]:
         """The numbers of the prompts that were measured for a model under a condition."""
-        return self._prompts.get((model, condition), set())
+        return self._prompts.get((text_of(model, "model"), text_of(condition, "condition")), set())
 
     @cached_property
     def _prompts(self) -> dict[tuple[str, str], set[int]]:
@@ -308,25 +323,47 @@ class Run:
 
     def layers(self, model: str) -> list[int]:
         """The layers of a model that were measured."""
-        return self.manifest.models[model].layers
+        return self._facts(model).layers
 
     def heads(self, model: str) -> list[int]:
         """The heads of a model that were measured."""
-        return self.manifest.models[model].heads
+        return self._facts(model).heads
 
     def noise(self, model: str, queries: str) -> NDArray[np.float64] | None:
         """(layers, heads): how far rounding moves a head's attention on these prompts; None if not measured."""
-        sample = self.manifest.models[model].sample
-        moved = None if sample is None else sample.noise.moved.get(queries)
+        sample = self._facts(model).sample
+        moved = None if sample is None else sample.noise.moved.get(text_of(queries, "queries"))
         return None if moved is None else np.asarray(moved, dtype=np.float64)
 
     def layout(self, model: str) -> str | None:
         """How prompts were laid out: `chat` (through the model's chat template) or `plain`."""
-        return self.manifest.models[model].layout
+        return self._facts(model).layout
 
     def depth(self, model: str) -> int:
         """How many layers the model has, measured or not."""
-        return self.manifest.models[model].depth
+        return self._facts(model).depth
+
+    def _facts(self, model: str) -> ModelFacts:
+        known = self.manifest.models
+        if not isinstance(model, str) or model not in known:
+            raise AttnscopeError(
+                f"there is no model '{model}' in this run",
+                where=Parameter("model"),
+                allowed=near(model, known),
+                todo="use one of these",
+            )
+        return known[model]
+
+
+def _refuse_unknown_columns(table: str, names: Sequence[str], known: Sequence[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise AttnscopeError(
+                f"table '{table}' has no column '{name}'",
+                where=Parameter("columns"),
+                allowed=near(name, known),
+                todo="choose columns from these",
+            )
 
 
 def unusable(where: str, problem: str) -> AttnscopeError:

@@ -8,10 +8,18 @@ import torch
 from transformers import GenerationConfig, PreTrainedModel
 
 from attnscope.attention.forward import input_device
+from attnscope.errors import AttnscopeError
 
 
-def write_answer(model: PreTrainedModel, ids: Sequence[int], most: int) -> list[int]:
+def write_answer(model: PreTrainedModel, name: str, ids: Sequence[int], most: int) -> list[int]:
     """At most so many tokens after the prompt, without the mark that ends an answer."""
+    if not model.can_generate():
+        raise AttnscopeError(
+            f"{name} writes no text",
+            where=type(model).__name__,
+            allowed="models with a language model head",
+            todo="load the model with its head, or choose another one",
+        )
     own = getattr(model, "generation_config", None)
     ends = getattr(own, "eos_token_id", None)
     endings = set(ends) if isinstance(ends, list) else {ends}

@@ -5,11 +5,12 @@ Every group's weights sum to one over a prompt's rows; pads have none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
+from attnscope.arguments import listed, whole_number
 from attnscope.errors import AttnscopeError, Parameter, near
 
 NAMED = ("last", "all")
@@ -66,15 +67,15 @@ def _own_rows(name: str, own: Mapping[str, Rows], places: Tensor) -> Tensor:
             allowed=near(name, [*NAMED, *own]),
             todo="use one of these, or give the group's positions with rows= under a name of its own",
         )
-    given: object = own[name]
-    rows = list(given) if isinstance(given, Iterable) else []
-    reach = range(len(places))
-    positions = {row for row in rows if not isinstance(row, bool) and row in reach and row == int(row)}
-    if not rows or len(positions) < len(rows):
+    try:
+        rows = [whole_number(row) for row in listed(own[name]) or ()]
+    except TypeError:
+        rows = []
+    if not rows or len(set(rows)) < len(rows) or not set(rows) <= set(range(len(places))):
         raise AttnscopeError(
             f"query group '{name}' has no rows, the same row twice, or rows outside the prompt",
             where=f"rows of '{name}'",
             allowed=f"positions 0 to {len(places) - 1}, each once",
-            todo="give at least one position in that range",
+            todo="name at least one position in that range, by a whole number",
         )
-    return places[torch.as_tensor([int(row) for row in rows])]
+    return places[torch.as_tensor(rows)]

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from attnscope.arguments import count_of
 from attnscope.attention.blame import not_finite
 from attnscope.attention.call import AnyCall, MatrixCall
 from attnscope.attention.evidence import Evidence, compared_before
@@ -52,11 +53,11 @@ class Step:
 
     def __getitem__(self, measure: str) -> Labelled:
         """A measure's numbers, by name."""
-        if measure not in self.values:
+        if not isinstance(measure, str) or measure not in self.values:
             raise AttnscopeError(
                 f"measure '{measure}' was not asked for",
                 where=f"step['{measure}']",
-                allowed=near(measure, self.values),
+                allowed=near(str(measure), self.values),
                 todo=f"record it: measures=['{measure}']",
             )
         return self.values[measure]
@@ -110,14 +111,7 @@ class Recording:
                 "nothing was recorded", where="lookback", allowed="at least one step", todo="run the model"
             )
         first = self.steps[0]
-        count = first.keys if keys is None else keys
-        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-            raise AttnscopeError(
-                f"lookback can't be on {count!r} keys",
-                where=Parameter("keys"),
-                allowed="a whole number from 1 on",
-                todo="leave it out for the keys of the first step",
-            )
+        count = first.keys if keys is None else count_of(keys, "keys", "leave it out for the keys of the first step")
         for before, step in pairwise(self.steps):
             if step.keys <= before.keys or step.received.shape[0] != before.received.shape[0]:
                 raise AttnscopeError(

@@ -116,12 +116,15 @@ def _same(one: Tensor | None, two: Tensor | None) -> bool:
         return one is two
     if one.shape != two.shape or one.dtype != two.dtype:
         return False
-    words = one.numel() % 8 == 0 and one.is_contiguous() and two.is_contiguous() and one.dtype == torch.bool
-    return (
-        torch.equal(one.view(torch.int64), two.view(torch.int64))
-        if words and one.shape[-1] % 8 == 0
-        else torch.equal(one, two)
-    )
+    if all(map(_in_words, (one, two))):  # compared eight flags at a time
+        return torch.equal(one.view(torch.int64), two.view(torch.int64))
+    return torch.equal(one, two)
+
+
+def _in_words(mask: Tensor) -> bool:
+    """Whether its rows are whole words of eight flags; a view of a larger mask may begin within a word."""
+    whole = mask.dim() > 0 and mask.shape[-1] % 8 == 0 and mask.storage_offset() % 8 == 0
+    return mask.dtype == torch.bool and whole and mask.is_contiguous()
 
 
 def look(

@@ -2,113 +2,128 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from operator import index
+from collections.abc import Mapping, Sequence
 
+from attnscope.arguments import in_words, listed, names_of, numbers_of, shown_parameter, text_of, whole_number
 from attnscope.attention.groups import refuse_group_names
 from attnscope.edits.attention import AttentionEdit
-from attnscope.errors import AttnscopeError, Parameter
+from attnscope.errors import AttnscopeError, Parameter, Words
 from attnscope.measures import MEASURES, Measure
 from attnscope.measures.received import RECEIVED
+from attnscope.text.tokens import Token
 
 
 def chosen_measures(names: Sequence[str] | str) -> tuple[Measure, ...]:
     """`received` and those named, each once."""
-    wanted = _names_of(names, "measures", "entropy")
+    wanted = names_of(names, "measures", "entropy")
     members = [MEASURES.find(name, Parameter("measures")) for name in dict.fromkeys(wanted)]
     return (RECEIVED, *(each for each in members if each is not RECEIVED))
 
 
 def chosen_queries(names: Sequence[str] | str) -> list[str]:
     """The names of query groups, each once."""
-    wanted = _names_of(names, "queries", "last")
+    wanted = names_of(names, "queries", "last")
     refuse_group_names(wanted)
     return wanted
 
 
-def _names_of(given: object, what: str, example: str) -> list[str]:
-    """One name or several."""
-    names = [given] if isinstance(given, str) else list(given) if isinstance(given, Iterable) else [None]
-    strings = [name for name in names if isinstance(name, str)]
-    if len(strings) < len(names):
-        raise AttnscopeError(
-            f"{what} are not names",
-            where=Parameter(what, given),
-            allowed=f"a list such as {what}=['{example}']",
-            todo="give names",
-        )
-    return strings
+def chosen_layers(given: object, name: str, unreadable: Mapping[int, str], readable: Sequence[int]) -> list[int]:
+    """Layers of a model that can be measured, each once."""
+    layers = list(dict.fromkeys(numbers_of(given, "layers")))
+    for layer in layers:
+        if layer not in readable:
+            raise AttnscopeError(
+                f"layer {layer} of {name} can't be measured: {unreadable.get(layer, 'there is no such layer')}",
+                where=Parameter("layers"),
+                allowed=in_words("layers", readable),
+                todo="choose layers from these",
+            )
+    return layers
 
 
-def no_such_layer(name: str, layer: int, unreadable: Mapping[int, str], readable: Sequence[int]) -> AttnscopeError:
-    return AttnscopeError(
-        f"layer {layer} of {name} can't be measured: {unreadable.get(layer, 'there is no such layer')}",
-        where=Parameter("layers"),
-        allowed=_range(readable),
-        todo="choose layers from these",
-    )
+def chosen_heads(given: object, name: str, count: int) -> list[int]:
+    """Heads of a model with so many, each once."""
+    heads = list(dict.fromkeys(numbers_of(given, "heads")))
+    for head in heads:
+        if not 0 <= head < count:
+            raise AttnscopeError(
+                f"{name} has no head {head}",
+                where=Parameter("heads"),
+                allowed=in_words("heads", range(count)),
+                todo="choose heads from these",
+            )
+    return heads
 
 
-def no_such_head(name: str, head: int, count: int) -> AttnscopeError:
-    return AttnscopeError(
-        f"{name} has no head {head}",
-        where=Parameter("heads"),
-        allowed=f"heads 0 to {count - 1}",
-        todo="choose heads from these",
-    )
-
-
-def numbers_of(given: object, what: str) -> list[int]:
-    """Layers, heads or token ids as a caller may write them: one number or several, of any type of whole numbers."""
-    try:
-        numbers = _whole_numbers(given)
-    except (TypeError, ValueError):  # ValueError: of an array's or a tensor's own making
-        numbers = []
-    if not numbers:
-        raise AttnscopeError(
-            f"{what} are not whole numbers",
-            where=Parameter(what, given),
-            allowed=f"a list such as {what}=[0, 16]",
-            todo="give at least one number",
-        )
-    return numbers
-
-
-def _whole_numbers(given: object) -> list[int]:
-    try:
-        return [_whole_number(given)]
-    except (TypeError, ValueError):
-        if isinstance(given, bytes) or not isinstance(given, Iterable):
-            raise
-        return [_whole_number(each) for each in given]
-
-
-def _whole_number(given: object) -> int:
-    if isinstance(given, bool):
-        raise TypeError("a bool is not meant as a number")
-    return index(given)  # type: ignore[arg-type]  # which says so itself
+def known_ids(given: object, name: str, vocabulary: int) -> list[int]:
+    """Token ids that a model has; one beyond the embedding's rows would end the forward with an index error."""
+    ids = numbers_of(given, "ids", ordered=True)
+    for position, token in enumerate(ids):
+        if not 0 <= token < vocabulary:
+            raise AttnscopeError(
+                f"token {token} at position {position} is unknown to {name}",
+                where="prompt",
+                allowed=f"ids 0 to {vocabulary - 1}",
+                todo="check that the tokenizer belongs to the model",
+            )
+    return ids
 
 
 def texts_of(given: object) -> list[str]:
     """The prompts of a batch; one text alone is not a batch, nor are its characters."""
-    prompts = list(given) if isinstance(given, Iterable) and not isinstance(given, str | bytes) else None
+    prompts = listed(given, ordered=True)
     if prompts is None:
         raise AttnscopeError(
             f"the prompts are a {type(given).__name__}",
             where=Parameter("texts"),
             allowed="a list of texts; one text goes to measure",
-            todo="give a list",
+            todo="put the texts in a list",
         )
     refuse_if_empty(prompts, "prompts", "texts")
-    for text in prompts:
-        if not isinstance(text, str):
-            raise AttnscopeError(
-                f"a prompt is a {type(text).__name__}",
-                where=Parameter("text"),
-                allowed="text; several texts go to measure_batch, token ids to measure_tokens",
-                todo="give a str",
-            )
-    return prompts
+    others = "a string; several texts go to measure_batch, token ids to measure_tokens"
+    return [text_of(text, allowed=others) for text in prompts]
+
+
+def prompts_of(given: object) -> list[tuple[str, list[Token]]]:
+    """Prompts that have their tokens already."""
+    prompts = listed(given, ordered=True)
+    if prompts is None:
+        raise _not_prepared(f"the prompts are a {type(given).__name__}")
+    refuse_if_empty(prompts, "prompts", "prompts")
+    return [_prompt(each, number) for number, each in enumerate(prompts)]
+
+
+def _prompt(given: object, number: int) -> tuple[str, list[Token]]:
+    parts = listed(given, ordered=True) or []
+    if len(parts) != 2:
+        raise _not_prepared(f"prompt {number} is not a text and its tokens")
+    text, things = text_of(parts[0]), listed(parts[1], ordered=True)
+    tokens = [token for token in things or () if isinstance(token, Token)]
+    if things is None or len(tokens) < len(things):
+        raise _not_prepared(f"what goes with the text of prompt {number} are not tokens")
+    if not tokens:
+        raise _not_prepared(f"prompt {number} has no tokens")
+    for place, token in enumerate(tokens):
+        if not _is_at(token, place, len(text)):
+            raise _not_prepared(f"token {place} of prompt {number} is not at this place in the text")
+    return text, tokens
+
+
+def _is_at(token: Token, place: int, length: int) -> bool:
+    try:
+        position, start, end = map(whole_number, (token.position, token.start, token.end))
+    except TypeError:
+        return False
+    return position == place and 0 <= start <= end <= length
+
+
+def _not_prepared(what: str) -> AttnscopeError:
+    return AttnscopeError(
+        what,
+        where=Parameter("prompts"),
+        allowed="a list of pairs, each a text and all of its tokens",
+        todo="make the tokens with lens.tokenize(text)",
+    )
 
 
 def edits_of(given: object) -> list[AttentionEdit]:
@@ -118,9 +133,9 @@ def edits_of(given: object) -> list[AttentionEdit]:
     if len(edits) < len(things):
         raise AttnscopeError(
             "edits are not attention edits",
-            where=Parameter("edits", given),
+            where=shown_parameter("edits", given),
             allowed="a list of edits such as edits=[Hide(hide='#')]",
-            todo="give a list of them",
+            todo="put Hide, Ablate or edits of your own in a list",
         )
     return edits
 
@@ -132,25 +147,30 @@ def refuse_rows(rows: object, prompts: int) -> None:
     if not isinstance(rows, Sequence) or not all(isinstance(each, Mapping) for each in rows):
         raise AttnscopeError(
             "rows are not mappings",
-            where=Parameter("rows", rows),
+            where=shown_parameter("rows", rows),
             allowed="for each prompt, positions by name of a query group, such as {'mine': [0, 1]}",
-            todo="give a mapping",
+            todo="map each group's name to its positions",
         )
     if len(rows) != prompts:
         raise AttnscopeError(
             f"rows are given for {len(rows)} of {prompts} prompts",
             where=Parameter("rows"),
             allowed="one mapping per prompt",
-            todo="give each prompt its rows",
+            todo="add a mapping for each prompt",
         )
 
 
 def refuse_if_empty(items: Sequence[object], what: str, where: str) -> None:
     if len(items) == 0:
-        raise AttnscopeError(f"there are no {what}", where=Parameter(where), allowed="at least one", todo="give some")
+        raise AttnscopeError(f"there are no {what}", where=Parameter(where), allowed="at least one", todo="add one")
 
 
-def _range(layers: Sequence[int]) -> str:
-    if list(layers) == list(range(len(layers))):
-        return f"layers 0 to {len(layers) - 1}"
-    return f"layers {', '.join(map(str, layers))}"
+def refuse_if_too_long(count: int, name: str, context: int | None, otherwise: Words = "shorten it") -> None:
+    """Refuse a prompt that is longer than the model was made for. otherwise: what the caller can do about it."""
+    if context is not None and count > context:
+        raise AttnscopeError(
+            f"the prompt has {count} tokens, more than {name} was made for",
+            where="prompt",
+            allowed=f"at most {context} tokens",
+            todo=otherwise,
+        )

@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnscope.arguments import count_of, text_of
 from attnscope.attention.answer import write_answer
 from attnscope.attention.backends import blocks
 from attnscope.attention.card import Card, evidence_card
@@ -21,29 +23,29 @@ from attnscope.attention.loss import check_input
 from attnscope.attention.meter import Meter, Numbers, Request
 from attnscope.attention.precision import wider
 from attnscope.attention.proof import Proof
-from attnscope.attention.seam import Edits, NoEdits, PlacedEdits
-from attnscope.edits.attention import ATTENTION_EDITS, AttentionEdit
+from attnscope.edits.attention import AttentionEdit
 from attnscope.errors import AttnscopeError, Parameter
 from attnscope.lens.arguments import (
+    chosen_heads,
+    chosen_layers,
     chosen_measures,
     chosen_queries,
     edits_of,
-    no_such_head,
-    no_such_layer,
-    numbers_of,
+    known_ids,
+    prompts_of,
     refuse_if_empty,
+    refuse_if_too_long,
     refuse_rows,
     texts_of,
 )
+from attnscope.lens.placed import placed_edits, with_named_rows
 from attnscope.measures.received import RECEIVED
 from attnscope.models.in_memory import in_memory
 from attnscope.models.load import Loaded
 from attnscope.models.load import load as load_model
 from attnscope.models.memory import eager_tokens, free_memory
 from attnscope.records import Record
-from attnscope.text.groups import GROUPS, WITHOUT_TOKENS, rows_of
-from attnscope.text.rules import Tokenized
-from attnscope.text.segments import segments_of
+from attnscope.text.groups import GROUPS
 from attnscope.text.tokens import Token
 
 PROBE = (
@@ -55,9 +57,9 @@ PROBE = (
 
 
 def load(
-    name: str,
+    name: str | Path,
     *,
-    adapter: str | None = None,
+    adapter: str | Path | None = None,
     revision: str | None = None,
     dtype: str | None = None,
     device: str | None = None,
@@ -99,6 +101,13 @@ class Lens:
     @classmethod
     def of(cls, loaded: Loaded) -> Lens:
         """A lens on a model that attnscope loaded."""
+        if not isinstance(loaded, Loaded):
+            raise AttnscopeError(
+                f"a {type(loaded).__name__} is not a model that attnscope loaded",
+                where=Parameter("loaded"),
+                allowed="what attnscope.models.load.load returns",
+                todo="use attnscope.load(name), or Lens(model, tokenizer) for a model in memory",
+            )
         lens = cls.__new__(cls)
         lens._set_up(loaded)
         return lens
@@ -190,10 +199,8 @@ class Lens:
         allow_unproven: bool = False,
     ) -> Record:
         """`measure` for a prompt given as token ids; its text is the tokens' own, one after the other."""
-        numbers = numbers_of(ids, "ids")
-        self._refuse_if_unknown(numbers)
         return self.measure_prepared(
-            [self.tokenization.spelled(numbers)],
+            [self.tokenization.spelled(self._known(ids))],
             queries,
             layers,
             heads,
@@ -222,24 +229,26 @@ class Lens:
 
         chat: they went through the chat template.
         """
+        given = prompts_of(prompts)
         request = Request(
             queries=chosen_queries(queries),
             layers=self._layers(layers),
             measures=chosen_measures(measures),
-            edits=self._placed(prompts, edits_of(edits)),
+            edits=placed_edits(given, edits_of(edits)),
             allow_unproven=allow_unproven,
         )
-        refuse_rows(rows, len(prompts))
-        ids = [[token.id for token in tokens] for _, tokens in prompts]
-        for prompt in ids:
-            self._refuse_if_too_long(len(prompt), beyond_context)
-            self._refuse_if_unknown(prompt)
-        wanted = None if heads is None else self._known_heads(numbers_of(heads, "heads"), self.loaded.heads)
-        numbers = self._meter.read(ids, request, _with_named_rows(prompts, request.queries, rows))
+        refuse_rows(rows, len(given))
+        ids = [self._known([token.id for token in tokens]) for _, tokens in given]
+        if not beyond_context:
+            todo = ("shorten it, or pass ", Parameter("beyond_context", True), " to measure it all the same")
+            refuse_if_too_long(max(map(len, ids)), self.name, self.loaded.context, todo)
+        wanted = None if heads is None else chosen_heads(heads, self.name, self.loaded.heads)
+        numbers = self._meter.read(ids, request, with_named_rows(given, request.queries, rows))
         records = []
-        for (text, tokens), each in zip(prompts, numbers, strict=True):
+        for (text, tokens), each in zip(given, numbers, strict=True):
             record = self._record(text, tokens, request, each, chat=chat)
-            records.append(record if wanted is None else record.of_heads(self._known_heads(wanted, len(record.heads))))
+            known = None if wanted is None else chosen_heads(wanted, self.name, len(record.heads))
+            records.append(record if known is None else record.of_heads(known))
         return records
 
     def log_probs(
@@ -249,24 +258,16 @@ class Lens:
 
         edits: changes to attention, as in `measure`; positions and query groups count the answer's tokens too.
         """
-        rendered = self.render(text) if chat else text
+        ids = self.tokenizer(text_of(answer, "answer"), add_special_tokens=False)["input_ids"]
+        rendered = self.render(text) if chat else text_of(text)
         prompt = self.tokenize(rendered, chat=chat)
-        ids = self.tokenizer(answer, add_special_tokens=False)["input_ids"]
         refuse_if_empty(ids, "tokens in the answer", "answer")
         before = [token.id for token in prompt]
         whole, more = self.tokenization.spelled(ids, rendered, before)
         tokens = [*prompt, *more]
-        self._refuse_if_too_long(len(tokens), beyond_context=False)
-        self._refuse_if_unknown([*before, *ids])
-        placed = self._placed([(whole, tokens)], edits_of(edits))
-        return self._meter.log_probs([token.id for token in tokens], len(before), placed)
-
-    def _placed(self, prompts: Sequence[tuple[str, Sequence[Token]]], edits: Sequence[AttentionEdit]) -> Edits:
-        """The edits with positions in each prompt."""
-        if not edits:
-            return NoEdits()
-        placed = [[_placed(edit, Tokenized(text, tokens)) for edit in edits] for text, tokens in prompts]
-        return PlacedEdits(placed, [len(tokens) for _, tokens in prompts])
+        refuse_if_too_long(len(tokens), self.name, self.loaded.context)
+        placed = placed_edits([(whole, tokens)], edits_of(edits))
+        return self._meter.log_probs(self._known([token.id for token in tokens]), len(before), placed)
 
     def _record(self, text: str, tokens: Sequence[Token], request: Request, numbers: Numbers, *, chat: bool) -> Record:
         sums = numbers.arrays[RECEIVED.name].sum(-1)
@@ -301,11 +302,11 @@ class Lens:
 
     def render(self, text: str) -> str:
         """The text as a user message in the model's chat template, up to where the model would answer."""
-        return self.tokenization.render([{"role": "user", "content": text}])
+        return self.tokenization.render([{"role": "user", "content": text_of(text)}])
 
     def tokenize(self, text: str, *, chat: bool = False) -> list[Token]:
         """The tokens the model sees, each with its characters in the text."""
-        return self.tokenization.tokenize(text, chat=chat)
+        return self.tokenization.tokenize(text_of(text), chat=chat)
 
     def _probe(self, count: int) -> list[int]:
         """A plain text's first so many tokens, with what the tokenizer puts around it."""
@@ -335,12 +336,16 @@ class Lens:
 
     def check(self, *, tokens: int = 256, rounds: int = 5) -> Card:
         """The evidence card: parity with eager attention, row sums, masks and the cost."""
-        self._refuse_if_check_too_long(tokens)
-        return evidence_card(self._meter, self._probe(tokens), rounds=rounds)
+        count = count_of(tokens, "tokens", "leave it out for 256, or choose a larger number")
+        repeats = count_of(rounds, "rounds", "leave it out for 5, or choose a larger number")
+        self._refuse_if_no_room(count, "tokens")
+        return evidence_card(self._meter, self._probe(count), rounds=repeats)
 
     def compared(self, ids: Sequence[int]) -> Proof:
         """How a prompt's numbers compare with eager attention, which computes whole matrices: for short prompts."""
-        return self._meter.compared(ids, Request(["all"], self._meter.readable))
+        numbers = self._known(ids)
+        self._refuse_if_no_room(len(numbers), "ids")
+        return self._meter.compared(numbers, Request(["all"], self._meter.readable))
 
     @contextmanager
     def wider(self) -> Iterator[str]:
@@ -350,7 +355,10 @@ class Lens:
 
     def answer(self, ids: Sequence[int], most: int) -> list[int]:
         """The tokens the model itself writes after a prompt, at most so many, always the likeliest next."""
-        return write_answer(self.model, ids, most)
+        count = count_of(most, "most", "choose how many tokens it may write")
+        numbers = self._known(ids)
+        refuse_if_too_long(len(numbers), self.name, self.loaded.context)
+        return write_answer(self.model, self.name, numbers, count)
 
     def free_memory(self) -> int:
         """Bytes that are free where the model is."""
@@ -359,7 +367,10 @@ class Lens:
     def evidence(self, queries: Sequence[str] = ("all",), measures: Sequence[str] = ()) -> dict[str, Any]:
         """What shows that every layer is read exactly for these query groups and measures, as plain data."""
         loaded = self.loaded
-        request = Request(chosen_queries(queries), self._meter.readable, chosen_measures(measures))
+        groups = chosen_queries(queries)
+        for name in groups:
+            GROUPS.find(name, Parameter("queries"))
+        request = Request(groups, self._meter.readable, chosen_measures(measures))
         return {
             **self._meter.proof(request, few=request.queries == ["last"]).as_data(),
             "input": vars(self.input_check),
@@ -380,74 +391,20 @@ class Lens:
                     todo=("name the layers to measure: ", Parameter("layers")),
                 )
             return list(readable)
-        numbers = numbers_of(layers, "layers")
-        for layer in numbers:
-            if layer not in readable:
-                raise no_such_layer(self.name, layer, self._meter.unreadable, readable)
-        return list(dict.fromkeys(numbers))
+        return chosen_layers(layers, self.name, self._meter.unreadable, readable)
 
-    def _known_heads(self, heads: Sequence[int], count: int) -> list[int]:
-        for head in heads:
-            if not 0 <= head < count:
-                raise no_such_head(self.name, head, count)
-        return list(dict.fromkeys(heads))
+    def _known(self, ids: object) -> list[int]:
+        return known_ids(ids, self.name, self._meter.vocabulary)
 
-    def _refuse_if_check_too_long(self, tokens: int) -> None:
+    def _refuse_if_no_room(self, tokens: int, where: str) -> None:
         fits = eager_tokens(self.free_memory(), max(self.heads_by_layer.values()))
         most = min(fits, self.loaded.context or fits)
         if tokens > most:
             raise AttnscopeError(
                 f"eager attention over {tokens} tokens can't be compared with",
-                where=Parameter("tokens"),
+                where=Parameter(where),
                 allowed=f"at most {most} tokens of this model in the memory that is free"
                 if most == fits
                 else f"at most {most} tokens, what the model was made for",
-                todo="give fewer",
+                todo="choose fewer tokens",
             )
-
-    def _refuse_if_too_long(self, count: int, beyond_context: bool) -> None:
-        context = self.loaded.context
-        if context is not None and count > context and not beyond_context:
-            raise AttnscopeError(
-                f"the prompt has {count} tokens, more than {self.name} was made for",
-                where="prompt",
-                allowed=f"at most {context} tokens",
-                todo=("shorten it, or pass ", Parameter("beyond_context", True), " to measure it all the same"),
-            )
-
-    def _refuse_if_unknown(self, ids: Sequence[int]) -> None:
-        """A token beyond the embedding's rows would end the forward with an index error."""
-        most = self._meter.vocabulary
-        for position, token in enumerate(ids):
-            if not 0 <= token < most:
-                raise AttnscopeError(
-                    f"token {token} at position {position} is unknown to {self.name}",
-                    where="prompt",
-                    allowed=f"ids 0 to {most - 1}",
-                    todo="check that the tokenizer belongs to the model",
-                )
-
-
-def _placed(edit: AttentionEdit, prompt: Tokenized) -> AttentionEdit:
-    with ATTENTION_EDITS.blamed(edit.key, "placed"):
-        placed: object = edit.placed(prompt)
-    if not isinstance(placed, AttentionEdit):
-        raise ATTENTION_EDITS.mistake(edit.key, "placed", f"returns a {type(placed).__name__}", "an attention edit")
-    return placed
-
-
-def _with_named_rows(
-    prompts: Sequence[tuple[str, Sequence[Token]]],
-    queries: Sequence[str],
-    rows: Sequence[Mapping[str, Rows]] | None,
-) -> Sequence[Mapping[str, Rows]] | None:
-    """The rows given, and those of query groups that a package adds; `last` and `all` need none."""
-    given: Sequence[Mapping[str, Rows]] = [{} for _ in prompts] if rows is None else rows
-    named = [name for name in queries if name in GROUPS.members and name not in WITHOUT_TOKENS]
-    wanted = [[name for name in named if name not in own] for own in given]
-    if not any(wanted):
-        return rows
-    return [
-        {**own, **{name: rows_of(name, tokens, segments_of(tokens, ())) for name in names}}
-        for (_, tokens), own, names in zip(prompts, given, wanted, strict=True)
-    ]

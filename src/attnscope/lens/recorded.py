@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from attnscope.arguments import text_of
 from attnscope.attention.recording import Recording, recording
-from attnscope.lens.arguments import chosen_measures, chosen_queries, no_such_head, no_such_layer, numbers_of
+from attnscope.lens.arguments import chosen_heads, chosen_layers, chosen_measures, chosen_queries
 from attnscope.models.architecture import describe
 from attnscope.models.in_memory import unwrapped
 
@@ -33,16 +34,12 @@ def record(
     name. Gradients flow as without it. The model is first compared with its own eager attention on a few tokens.
     """
     inner = unwrapped(model)
-    label = name or getattr(inner.config, "name_or_path", None) or type(inner).__name__
+    given = None if name is None else text_of(name, "name")
+    label = given or getattr(inner.config, "name_or_path", None) or type(inner).__name__
     facts = describe(inner.config, label)
-    chosen = facts.softmax_layers if layers is None else numbers_of(layers, "layers")
-    for layer in chosen:
-        if layer not in facts.softmax_layers:
-            raise no_such_layer(label, layer, facts.unreadable, facts.softmax_layers)
-    wanted = None if heads is None else numbers_of(heads, "heads")
-    for head in wanted or ():
-        if not 0 <= head < facts.heads:
-            raise no_such_head(label, head, facts.heads)
+    readable = facts.softmax_layers
+    chosen = readable if layers is None else chosen_layers(layers, label, facts.unreadable, readable)
+    wanted = None if heads is None else chosen_heads(heads, label, facts.heads)
     groups, others = chosen_queries(queries), chosen_measures(measures)
     with recording(inner, label, queries=groups, layers=chosen, heads=wanted, measures=others) as recorded:
         yield recorded

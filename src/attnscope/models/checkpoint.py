@@ -109,7 +109,9 @@ def read_model(
             "the model's weights can't be loaded",
             where=str(path),
             allowed=_first_sentence(error),
-            todo="check that weights and config.json belong together, or download the model again",
+            todo="check that weights and config.json belong together, or download the model again"
+            if device_map is None
+            else ("check the device map, or leave out ", Parameter("device_map")),
         ) from error
     _refuse_random_weights(model, report, path)
     if path.is_file() and report["unexpected_keys"]:

@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
+from attnscope.arguments import text_of
 from attnscope.errors import AttnscopeError, Parameter
 from attnscope.models.architecture import describe
 from attnscope.models.load import Loaded
@@ -23,7 +24,8 @@ def in_memory(model: nn.Module, tokenizer: Any, name: str | None = None) -> Load
             allowed="a fast tokenizer of transformers, as AutoTokenizer gives it",
             todo="load the model's tokenizer with AutoTokenizer.from_pretrained",
         )
-    label = name or getattr(inner.config, "name_or_path", None) or type(inner).__name__
+    given = None if name is None else text_of(name, "name")
+    label = given or getattr(inner.config, "name_or_path", None) or type(inner).__name__
     facts = describe(inner.config, label)
     weight = next(inner.parameters())
     return Loaded(

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from attnscope.arguments import path_of, shown_parameter, text_of
 from attnscope.errors import AttnscopeError, Parameter, near
 from attnscope.models import hub
 from attnscope.models.adapters import adapter_file, apply_adapter, find_adapter, is_adapter, made_for, settings_file
@@ -25,6 +26,7 @@ from attnscope.models.tokenization import Tokenization
 from attnscope.models.weights import Weights, folder_weights
 
 _DESCRIPTIONS = (".json", ".jinja", ".py", ".model", ".txt")
+NAMES = "a built-in model, a folder, a .gguf file or a Hub id (org/name)"
 _DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 
@@ -101,9 +103,9 @@ class Loaded:
 
 
 def look_up(
-    name: str,
+    name: str | Path,
     *,
-    adapter: str | None = None,
+    adapter: str | Path | None = None,
     revision: str | None = None,
     device: str | None = None,
     device_map: str | dict[str, Any] | None = None,
@@ -115,7 +117,12 @@ def look_up(
     A built-in model is fetched first if this machine doesn't have it, and a GGUF file is converted if it wasn't yet.
     """
     target = _device(device, device_map)
-    source, named_adapter = _base_and_adapter(find_source(name, revision), adapter)
+    name = path_of(name, "name", NAMES)
+    chosen = (
+        None if revision is None else text_of(revision, "revision", "a branch, tag or commit of a model on the Hub")
+    )
+    given = None if adapter is None else path_of(adapter, "adapter", "a folder, a Hub id (org/name) or a built-in")
+    source, named_adapter = _base_and_adapter(find_source(name, chosen), given)
     path = _on_this_machine(source, code=trust_remote_code)
     with shortage_explained(name):
         config = read_config(path, trust_remote_code=trust_remote_code)
@@ -131,9 +138,9 @@ def look_up(
 
 
 def load(
-    name: str,
+    name: str | Path,
     *,
-    adapter: str | None = None,
+    adapter: str | Path | None = None,
     revision: str | None = None,
     dtype: str | None = None,
     device: str | None = None,
@@ -149,6 +156,7 @@ def load(
     devices, as transformers does. Code and pickled weights that come with a model are refused unless you allow them.
     """
     _known_dtype(dtype)
+    name = path_of(name, "name", NAMES)
     described = look_up(
         name,
         adapter=adapter,
@@ -277,6 +285,13 @@ def _on_this_machine(source: Source, *, code: bool) -> Path:
 
 
 def _device(device: str | None, device_map: str | dict[str, Any] | None) -> torch.device:
+    if device_map is not None and (not isinstance(device_map, str | dict) or not device_map):
+        raise AttnscopeError(
+            "this is not a device map",
+            where=shown_parameter("device_map", device_map),
+            allowed="'auto', or devices by name of a module, such as {'': 'cpu'}",
+            todo="leave it out to use one device",
+        )
     if device is None:
         if torch.cuda.is_available():
             return torch.device("cuda")
@@ -291,10 +306,10 @@ def _device(device: str | None, device_map: str | dict[str, Any] | None) -> torc
     available = ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
     available += ["cuda"] if torch.cuda.is_available() else []
     available += ["mps"] if torch.backends.mps.is_available() else []
-    if device not in available:
+    if not isinstance(device, str) or device not in available:
         raise AttnscopeError(
             "there is no such device",
-            where=Parameter("device", device),
+            where=shown_parameter("device", device),
             allowed=near(device, available),
             todo="choose one of these",
         )
@@ -302,9 +317,12 @@ def _device(device: str | None, device_map: str | dict[str, Any] | None) -> torc
 
 
 def _known_dtype(dtype: str | None) -> None:
-    if dtype is not None and dtype not in _DTYPES:
+    if dtype is not None and (not isinstance(dtype, str) or dtype not in _DTYPES):
         raise AttnscopeError(
-            "unknown dtype", where=Parameter("dtype", dtype), allowed=near(dtype, _DTYPES), todo="choose one of these"
+            "unknown dtype",
+            where=shown_parameter("dtype", dtype),
+            allowed=near(dtype, _DTYPES),
+            todo="choose one of these",
         )
 
 

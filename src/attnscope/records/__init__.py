@@ -1,5 +1,6 @@
 """What was measured of a prompt, with labelled axes."""
 
-from attnscope.records.record import DEFINED, HEAD_AXES, KEY_AXES, RECEIVED, SEEN, UNIFORM, VIEW, Labelled, Record
+from attnscope.records.labelled import Labelled
+from attnscope.records.record import DEFINED, HEAD_AXES, KEY_AXES, RECEIVED, SEEN, UNIFORM, VIEW, Record
 
 __all__ = ["DEFINED", "HEAD_AXES", "KEY_AXES", "RECEIVED", "SEEN", "UNIFORM", "VIEW", "Labelled", "Record"]

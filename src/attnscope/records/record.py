@@ -16,8 +16,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from attnscope.arguments import count_of, in_words, numbers_of, shown, text_of
 from attnscope.errors import AttnscopeError, Parameter, near
 from attnscope.records.html import as_html
+from attnscope.records.labelled import Labelled
 from attnscope.text.classes import OTHER, membership
 from attnscope.text.tokens import Token
 
@@ -25,77 +27,6 @@ RECEIVED, SEEN, VIEW = "received", "seen", "view"
 UNIFORM, DEFINED = ".uniform", ".defined"
 HEAD_AXES = ("layer", "head", "queries")
 KEY_AXES = (*HEAD_AXES, "key")
-
-Label = int | str
-"""What a place on an axis is called: a number, such as a layer's, or a name, such as a query group's."""
-
-
-@dataclass(frozen=True)
-class Labelled:
-    """An array with named axes and labels along them.
-
-    `at` selects by label; indexing with `[...]` and numpy functions work by position, as on any array.
-    """
-
-    values: NDArray[Any]
-    axes: tuple[str, ...]
-    labels: Mapping[str, Sequence[Any]]
-
-    def __post_init__(self) -> None:
-        shape = tuple(len(self.labels[axis]) for axis in self.axes)
-        if self.values.shape != shape:
-            raise ValueError(
-                f"an array of shape {self.values.shape} has axes {dict(zip(self.axes, shape, strict=True))}"
-            )
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return np.array(self.values, dtype=dtype, copy=copy)
-
-    def __getitem__(self, place: Any) -> Any:
-        """By position, as on a numpy array."""
-        return self.values[place]
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def __repr__(self) -> str:
-        return f"Labelled({', '.join(f'{axis}: {len(self.labels[axis])}' for axis in self.axes)})"
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The length of each axis."""
-        return self.values.shape
-
-    def at(self, **labels: Label | Sequence[Label] | NDArray[Any]) -> Labelled:
-        """The part with these labels, by axis: `at(layer=16, head=[0, 3])`.
-
-        One label drops its axis; a list of labels keeps it, in the order given.
-        """
-        values, axes, kept = self.values, list(self.axes), dict(self.labels)
-        for axis, wanted in labels.items():
-            if axis not in axes:
-                raise AttnscopeError(
-                    f"there is no axis '{axis}'", where=f"at({axis}=...)", allowed=near(axis, axes), todo="name an axis"
-                )
-            if isinstance(wanted, list | tuple | range | np.ndarray):
-                places = [self._place(axis, kept[axis], each) for each in wanted]
-                values = np.take(values, places, axis=axes.index(axis))
-                kept[axis] = list(wanted)
-            else:
-                values = np.take(values, self._place(axis, kept[axis], wanted), axis=axes.index(axis))
-                axes.remove(axis)
-        return Labelled(np.asarray(values), tuple(axes), {axis: kept[axis] for axis in axes})
-
-    def _place(self, axis: str, labels: Sequence[Any], wanted: Any) -> int:
-        for place, label in enumerate(labels):
-            if label == wanted:
-                return place
-        raise AttnscopeError(
-            f"there is no {axis} {wanted!r}",
-            where=f"at({axis}={wanted!r})",
-            allowed=near(str(wanted), map(str, labels)),
-            todo=f"use one of the {axis} labels",
-        )
 
 
 @dataclass(frozen=True)
@@ -142,12 +73,12 @@ class Record:
 
     def __getitem__(self, measure: str) -> Labelled:
         """A measure's numbers: layer, head, queries, and key if it has one number per key."""
-        if measure not in self.measures:
+        if not isinstance(measure, str) or measure not in self.measures:
             raise AttnscopeError(
                 f"measure '{measure}' was not measured",
-                where=f"record['{measure}']",
+                where=f"record[{shown(measure)}]",
                 allowed=near(measure, self.measures),
-                todo=f"measure it: measures=['{measure}']",
+                todo=f"measure it: measures=['{measure}']" if isinstance(measure, str) else "name one of these",
             )
         return self._labelled(self.arrays[measure])
 
@@ -215,24 +146,19 @@ class Record:
     def top(self, rule: str, count: int = 5, queries: str | None = None) -> pl.DataFrame:
         """The heads that attend most to what a class rule claims, such as 're:[0-9]+': layer, head, mass, expected."""
         wanted = self.queries[0] if queries is None else queries
-        if wanted not in self.queries:
+        if not isinstance(wanted, str) or wanted not in self.queries:
             raise AttnscopeError(
                 f"query group '{wanted}' was not measured",
                 where=Parameter("queries"),
                 allowed=", ".join(self.queries),
                 todo="use one of these",
             )
-        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
-            raise AttnscopeError(
-                "there is no such number of heads",
-                where=Parameter("count", count),
-                allowed="1 or more",
-                todo="give one",
-            )
-        table = self.mass({"class": rule}).filter(pl.col("token_class") == "class", pl.col("queries") == wanted)
+        most = count_of(count, "count", "leave it out for 5 heads, or choose a larger number")
+        claimed = {"class": text_of(rule, "rule", "a class rule such as 're:[0-9]+'")}
+        table = self.mass(claimed).filter(pl.col("token_class") == "class", pl.col("queries") == wanted)
         return (
             table.sort("mass", descending=True, maintain_order=True)
-            .head(count)
+            .head(min(most, len(table)))
             .select("layer", "head", "mass", "expected")
         )
 
@@ -265,13 +191,22 @@ class Record:
         return pl.concat(frames) if frames else pl.DataFrame(schema=HEAD_TABLE)
 
     def of_heads(self, heads: Sequence[int]) -> Record:
-        """The record of these heads only."""
-        places = [list(self.heads).index(head) for head in heads]
+        """The record of these heads only, each once."""
+        wanted = list(dict.fromkeys(numbers_of(heads, "heads")))
+        for head in wanted:
+            if head not in self.heads:
+                raise AttnscopeError(
+                    f"head {head} was not measured",
+                    where=Parameter("heads"),
+                    allowed=in_words("heads", self.heads),
+                    todo="choose heads from these, or measure it too",
+                )
+        places = [list(self.heads).index(head) for head in wanted]
 
         def select(name: str, array: NDArray[Any]) -> NDArray[Any]:
             return array if name == VIEW or array.shape[1] == 1 else array[:, places]
 
-        return replace(self, heads=list(heads), arrays={name: select(name, each) for name, each in self.arrays.items()})
+        return replace(self, heads=wanted, arrays={name: select(name, each) for name, each in self.arrays.items()})
 
     def as_json(self, classes: Mapping[str, str] | None = None) -> dict[str, Any]:
         """The record as plain lists and numbers."""
@@ -282,7 +217,7 @@ class Record:
             "heads": list(self.heads),
             **{name: self.arrays[name].tolist() for name in self.measures},
         }
-        if classes:
+        if classes is not None and not (isinstance(classes, Mapping) and not classes):
             content["mass"] = self.mass(classes).to_dicts()
         content["evidence"] = dict(self.evidence)
         return content

@@ -91,7 +91,7 @@ def model_facts(spec: ModelSpec, description: Description, lens: Lens, study: St
         device=loaded.device,
         adapter_made_for=loaded.adapter_base,
         files=[*weights, *described],
-        evidence=lens.evidence(study.measure.queries, study.measure.all_measures),
+        evidence=lens.evidence(["last"] if study.measure.queries == ["last"] else ["all"], study.measure.all_measures),
         depth=description.facts.layers,
         heads_by_layer=dict(lens.heads_by_layer),
     )

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from attnscope.arguments import path_of
 from attnscope.errors import AttnscopeError, near
 from attnscope.study.consistency import Problem, problems, segment_problems
 from attnscope.study.schema import COLOUR, LINE, Study
@@ -34,9 +35,10 @@ def bundled_studies() -> dict[str, Path]:
     return {path.relative_to(BUNDLED).with_suffix("").as_posix(): path for path in paths}
 
 
-def find_study(name: str) -> Path:
+def find_study(name: str | Path) -> Path:
     """The file of a study, by bundled name or path."""
     bundled = bundled_studies()
+    name = path_of(name, "name", "a bundled study or a study file")
     if name in bundled:
         return bundled[name]
     path = Path(name)

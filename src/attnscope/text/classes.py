@@ -160,7 +160,7 @@ def membership(
 ) -> NDArray[np.float64]:
     """(classes + 1, tokens): each token's share in each class, `other` last; every column sums to one."""
     given: object = classes
-    if not isinstance(given, Mapping) or not all(isinstance(rule, str) for rule in given.values()):
+    if not isinstance(given, Mapping) or not all(isinstance(each, str) for pair in given.items() for each in pair):
         raise AttnscopeError(
             "classes are not rules by name",
             where=Parameter("classes", given),
