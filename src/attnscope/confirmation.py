@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 import yaml
 
-from attnscope.analysis.comparisons import Compared
+from attnscope.analysis.compared import Compared
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES, discoveries
 from attnscope.analysis.own_text import own_text
 from attnscope.analysis.run import Run

@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 import regex
 
-from attnscope.analysis.comparisons import compare, comparisons, placebo_for
+from attnscope.analysis.compared import compare
+from attnscope.analysis.comparisons import comparisons, placebo_for
 from attnscope.analysis.multiverse import multiverse, verdicts
 from attnscope.analysis.one_way import one_way
 from attnscope.analysis.placebo import null_of, placebo_of

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, stdtrit
 
 from attnscope.analysis.bootstrap import SHOWN
-from attnscope.analysis.comparisons import Compared
+from attnscope.analysis.compared import Compared
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES, needed
 from attnscope.analysis.effects import FEWEST, effects
 from attnscope.analysis.sides import MASS

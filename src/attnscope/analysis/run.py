@@ -27,7 +27,7 @@ from attnscope.runs.shards import CellReader
 from attnscope.text.classes import OTHER
 
 if TYPE_CHECKING:
-    from attnscope.analysis.comparisons import Compared
+    from attnscope.analysis.compared import Compared
 
 FINISHED = "finished"
 _NAMES = ("model", "condition", "queries", "measure", "token_class", "segment")
@@ -236,7 +236,8 @@ class Run:
 
     def compare(self, other: Run | None = None) -> list[Compared]:
         """What differs between its conditions and models, or between it and another run; see docs/statistics.md."""
-        from attnscope.analysis.comparisons import compare, comparisons
+        from attnscope.analysis.compared import compare
+        from attnscope.analysis.comparisons import comparisons
         from attnscope.analysis.two_runs import between
 
         if other is not None and not isinstance(other, Run):

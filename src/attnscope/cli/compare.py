@@ -12,7 +12,7 @@ from attnscope.errors import AttnscopeError, near
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from attnscope.analysis.comparisons import Compared
+    from attnscope.analysis.compared import Compared
     from attnscope.analysis.run import Run
     from attnscope.report.comparison_tables import Sheet
 

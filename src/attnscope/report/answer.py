@@ -12,7 +12,8 @@ from typing import Any
 
 import polars as pl
 
-from attnscope.analysis.comparisons import TEN, Comparison, compare, comparisons, placebo_for
+from attnscope.analysis.compared import TEN, compare
+from attnscope.analysis.comparisons import Comparison, comparisons, placebo_for
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES, needed
 from attnscope.analysis.multiverse import multiverse, verdicts
 from attnscope.analysis.run import Run

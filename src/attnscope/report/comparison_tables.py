@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from attnscope.analysis.comparisons import TEN, Compared
+from attnscope.analysis.compared import TEN, Compared
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES, needed
 from attnscope.analysis.effects import FEWEST, SKEWED
 from attnscope.analysis.matching import BY_NUMBER

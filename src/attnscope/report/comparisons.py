@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from attnscope.analysis.comparisons import Compared
+from attnscope.analysis.compared import Compared
 from attnscope.analysis.multiverse import multiverse
 from attnscope.errors import AttnscopeError
 from attnscope.figures.prose import markdown

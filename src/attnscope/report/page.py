@@ -11,7 +11,7 @@ import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from attnscope.analysis.comparisons import Compared
+from attnscope.analysis.compared import Compared
 from attnscope.analysis.head_kinds import head_kinds
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import empty_classes

@@ -10,7 +10,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from attnscope.analysis.comparisons import Comparison, family, placebo_for
+from attnscope.analysis.compared import family
+from attnscope.analysis.comparisons import Comparison, placebo_for
 from attnscope.analysis.comparisons import Kind as ComparisonKind
 from attnscope.analysis.discoveries import discoveries
 from attnscope.analysis.effects import Effects, effects
