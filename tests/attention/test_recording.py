@@ -50,7 +50,7 @@ def state(model: nn.Module) -> Any:
         name: getattr(getattr(each, "config", None), "_attn_implementation", None)
         for name, each in model.named_modules()
     }
-    table = tf.AttentionInterface._global_mapping["sdpa"]
+    table = tf.AttentionInterface._global_mapping["sdpa"], tf.AttentionInterface.get_interface
     return kinds, hooks(model), table, model.training
 
 

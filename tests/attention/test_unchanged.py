@@ -176,10 +176,16 @@ def test_a_training_step_has_the_same_loss_and_gradients(name: str, queries: lis
         np.testing.assert_allclose(record.received[0].values[:, layer, :, 0], want[layer].detach(), atol=SHALLOW)
 
 
-def test_what_the_model_computes_for_the_last_token_is_bit_for_bit_what_it_was() -> None:
-    model, ids = architectures.tiny("llama"), prompt()
+@pytest.mark.parametrize(
+    ("implementation", "queries"), [("sdpa", ["last"]), ("eager", ["last"]), ("eager", ["last", "all"])]
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_the_model_computes_is_bit_for_bit_what_it_was(
+    implementation: str, queries: list[str], dtype: torch.dtype
+) -> None:
+    model, ids = tiny("llama", implementation).to(dtype), prompt()
     with torch.no_grad():
         plain = model(input_ids=ids).logits
-        with attnscope.record(model):
+        with attnscope.record(model, queries=queries):
             recorded = model(input_ids=ids).logits
     assert torch.equal(plain, recorded)

@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -124,6 +125,8 @@ def _attention(
     if not switched and (not listeners or layer is None):  # no layer: a vision or audio tower beside the text model
         return function(module, query, key, value, attention_mask, **given)
     call = _call(module, query, key, value, attention_mask, given)
+    if name == EAGER:
+        call = replace(call, own_output=True)
 
     def unheard() -> tuple[Tensor, Tensor | None]:
         if name == EAGER or call.native:
@@ -163,7 +166,7 @@ def _call(
         sinks=given.get("s_aux"),
         bias=given.get("position_bias"),
         window=given.get("sliding_window"),
-        own_output=gradients or (given.get("dropout", 0.0) > 0 and module.training),
+        own_output=gradients or bool(given.get("dropout") and module.training),
     )
 
 
