@@ -162,17 +162,20 @@ def intervals_of_real(sources: dict[str, Floats], rounds: int = 20) -> None:
     """Columns of all comparisons with their mean taken away, prompts drawn from the run's."""
     header("columns", COUNTS, f"Coverage on resampled differences of the run, {rounds} draws of every column")
     every = [values - values.mean(0) for values in sources.values()]
+    skewed = [np.abs(skewness(values)) > SKEWED for values in every]
+    rows: dict[bool, list[str]] = {True: [], False: []}
+    for n in COUNTS:
+        flags: dict[bool, list[NDArray[np.bool_]]] = {True: [], False: []}
+        for number, values in enumerate(every):
+            for turn in range(rounds):
+                drawn = np.random.default_rng([n, number, turn]).integers(0, len(values), n)
+                inside = covered(values[drawn], seed=turn)  # tested together, as in a comparison
+                for wanted in (True, False):
+                    flags[wanted].append(inside[skewed[number] == wanted])
+        for wanted in (True, False):
+            rows[wanted].append(share(np.concatenate(flags[wanted])))
     for name, wanted in ((f"skew above {SKEWED:g}", True), ("the others", False)):
-        cells = []
-        for n in COUNTS:
-            flags = []
-            for number, values in enumerate(every):
-                mine = values[:, (np.abs(skewness(values)) > SKEWED) == wanted]
-                for turn in range(rounds):
-                    drawn = np.random.default_rng([n, number, turn]).integers(0, len(mine), n)
-                    flags.append(covered(mine[drawn], seed=turn))
-            cells.append(share(np.concatenate(flags)))
-        print(f"| {name} | {' | '.join(cells)} |")
+        print(f"| {name} | {' | '.join(rows[wanted])} |")
 
 
 def families_of_real(sources: dict[str, Floats], families: int) -> None:
