@@ -187,9 +187,9 @@ def _robust(comparison: Comparison, row: Row) -> Iterator[str]:
     mine = verdicts(table.filter(pl.col("token_class") == row["token_class"])) if len(table) else table
     for each in mine.iter_rows(named=True):
         if each["flips"]:
-            yield f"Its sign depends on how one counts: it flips with {each['flips']}."
+            yield f"The sign of the effect depends on how one counts: it flips with {each['flips']}."
         else:
-            yield f"Its sign is the same under all {each['choices']} ways to count."
+            yield f"The sign of the effect is the same under all {each['choices']} ways to count."
 
 
 def _shares(run: Run) -> Iterator[str]:
