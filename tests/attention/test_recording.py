@@ -26,6 +26,7 @@ NAMES = [
     "gpt-oss, sinks and window",
     "mistral, window",
     "gpt2",
+    "opt",
     "falcon",
     "gpt-neo, window",
 ]

@@ -271,15 +271,27 @@ def _listen(model: PreTrainedModel, record: Recording) -> ExitStack:
     with ExitStack() as stack:
         turn = Turn(model)
         stack.callback(turn.close)
-        body = model.base_model
-        for runner in {id(model): model, id(body): body}.values():
+        bodies = _distinct(model.base_model, _decoder(model.base_model))
+        for runner in _distinct(model, *bodies):
             stack.callback(runner.register_forward_pre_hook(uncompiled(turn.begin)).remove)
-        stack.callback(body.register_forward_pre_hook(uncompiled(record.begin), with_kwargs=True).remove)
-        stack.callback(body.register_forward_hook(uncompiled(record.end), always_call=True).remove)
-        for runner in {id(model): model, id(body): body}.values():
+        for body in bodies:
+            stack.callback(body.register_forward_pre_hook(uncompiled(record.begin), with_kwargs=True).remove)
+            stack.callback(body.register_forward_hook(uncompiled(record.end), always_call=True).remove)
+        for runner in _distinct(model, *bodies):
             stack.callback(runner.register_forward_hook(uncompiled(turn.end), always_call=True).remove)
         stack.enter_context(door(model, record, record.proofs[0].eager, as_is=True))
         return stack.pop_all()
+
+
+def _decoder(body: nn.Module) -> nn.Module:
+    """What OPT's head runs instead of the whole body; elsewhere the body itself, or a part that runs inside it."""
+    find = getattr(body, "get_decoder", None)
+    decoder = None if find is None else find()
+    return decoder if isinstance(decoder, nn.Module) else body
+
+
+def _distinct(*modules: nn.Module) -> list[nn.Module]:
+    return list({id(each): each for each in modules}.values())
 
 
 def _placed(values: NDArray[Any], offset: int, tokens: int) -> NDArray[Any]:
