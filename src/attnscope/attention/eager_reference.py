@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -48,7 +49,7 @@ def eager_reference(
         with quiet(model), opened_eagerly(model, recorder, modules):
             recorder.hidden = hidden_of(model.base_model(**without_cache(model, inputs)))
         return recorder
-    with quiet(model), hooks_kept(model), implementation(model, "eager"):
+    with quiet(model), hooks_kept(model), implementation(model, "eager", threading.get_ident()):
         outputs = model.base_model(**without_cache(model, inputs), output_attentions=True)
         recorder.hidden = hidden_of(outputs)
         weights = getattr(outputs, "attentions", None)

@@ -64,6 +64,8 @@ class Proof:
     """How many single rows were compared, besides the groups."""
     heads: dict[int, int]
     paths: frozenset[Path]
+    narrow: bool
+    """Whether the model's own attention weights are read, which have 16 bits."""
     windows: frozenset[int]
     eager: EagerModules | None = field(default=None, repr=False)
     changed: AttnscopeError | None = field(default=None, repr=False)
@@ -71,7 +73,7 @@ class Proof:
 
     def as_data(self) -> dict[str, Any]:
         """For evidence: without modules and errors, layers as text."""
-        skipped = ("eager", "changed", "paths", "windows", "heads")
+        skipped = ("eager", "changed", "narrow", "paths", "windows", "heads")
         facts = {key: value for key, value in vars(self).items() if key not in skipped}
         facts["heads"] = {str(layer): count for layer, count in self.heads.items()}
         facts["backends"] = {str(layer): backend for layer, backend, _ in sorted(self.paths)}
@@ -148,6 +150,7 @@ def _compared(model: PreTrainedModel, name: str, probe: Probe, sides: Sides, gro
         rows=sum(group.isdigit() for group in groups),
         heads={layer: each.shape[1] for layer, each in zip(probe.layers, received, strict=True)},
         paths=paths_of(sides.measured),
+        narrow=narrow and (sides.coarse or sides.eager is not None),
         windows=frozenset(each.window for each in layers if each.window is not None),
         eager=sides.eager,
     )
@@ -171,7 +174,7 @@ def refuse_row_sums(sums: NDArray[Any], proof: Proof, name: str) -> None:
 
     sums: what the keys receive together, of each group.
     """
-    limit = 0.02 if proof.dtype in ("float16", "bfloat16") else OTHER
+    limit = 0.02 if proof.narrow else OTHER
     if proof.row_sum_error > limit or proof.sink_share > 0:
         return
     apart = float(np.abs(sums - 1).max(initial=0.0))
