@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from attnscope.attention.backends import BACKENDS
 from attnscope.attention.comparison import COARSE, Sides, most, refuse_if_apart
 from attnscope.attention.eager import EagerModules
 from attnscope.attention.eager_reference import eager_reference, exact_reference, weight_modules
@@ -122,10 +123,23 @@ def _prove(model: PreTrainedModel, name: str, probe: Probe) -> Proof:
     sides = Sides(measured, blocks, reference, exact, why, way, eager, reason is not None)
     proof = _compared(model, name, probe, sides, groups)
     limit = COARSE if sides.coarse else OTHER
+    _refuse_outputs(name, measured, reference.hidden, limit=limit)
     real = wanted.real if wanted.real is not None else torch.ones_like(inputs["input_ids"], dtype=torch.bool)
     refuse_other_attention(model, name, own, reference.hidden, real, limit=limit)
     changed = changed_forward(model, name, own, measured.hidden, limit=limit) if probe.as_is else None
     return replace(proof, changed=changed)
+
+
+def _refuse_outputs(name: str, measured: Forward, eager: Tensor | None, *, limit: float) -> None:
+    """Refuse a package's backend whose output takes the model elsewhere, be it in the last layer alone."""
+    foreign = sorted({each.backend for each in measured.layers.values()} - set(BACKENDS.built_in))
+    if not foreign or eager is None or measured.hidden is None:
+        return
+    finite = eager.isfinite()  # rows of pads need not be
+    apart, scale = (float(each[finite].float().abs().max()) for each in (measured.hidden - eager, eager))
+    if not apart <= limit * scale and measured.hidden.shape == eager.shape:
+        what = f"has an output with which {name} ends {apart:.1e} from where eager attention ends"
+        raise BACKENDS.mistake(foreign[0], "attend: output", what, f"at most {limit * scale:.1e}")
 
 
 def _compared(model: PreTrainedModel, name: str, probe: Probe, sides: Sides, groups: Sequence[str]) -> Proof:
