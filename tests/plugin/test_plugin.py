@@ -153,7 +153,8 @@ THING = Wrong()
 
 def test_a_backend_that_is_a_little_wrong_is_refused(tiny_model: Path, tmp_path: Path) -> None:
     site = offer(tmp_path, "attnscope.backends", "wrong:THING", WRONG_BACKEND)
-    attnscope(site, "measure", "a # b", "--model", tiny_model).refuses("can't be read exactly", "differ by")
+    refused = attnscope(site, "measure", "a # b", "--model", tiny_model)
+    refused.refuses("the backend 'wrong' is 1.0e-03 off eager attention", "package wrong", "leave it out")
 
 
 SHARE = """
