@@ -98,10 +98,13 @@ def test_a_part_of_an_error_may_mix_words_and_parameters() -> None:
     assert error.message(lambda parameter: f"<{parameter.name}>") == "a (<layers>): b; pass <chat>"
 
 
-PYTHON_ONLY = set(
-    "answer beside classes columns condition conditions count edits folder head ids keys layer loaded measure minus "
-    "most name number other path prompts rounds rows rule text texts tokenizer".split()
-)
+# fmt: off
+PYTHON_ONLY = {
+    "answer", "beside", "classes", "columns", "condition", "conditions", "count", "edits", "folder", "head",
+    "ids", "keys", "layer", "loaded", "measure", "minus", "most", "name", "number", "other", "path", "prompts",
+    "rounds", "rows", "rule", "text", "texts", "tokenizer",
+}
+# fmt: on
 """The command line takes one text and no positions, and shows tables instead of letting you ask a record or a run."""
 
 Helpers = dict[tuple[str, str], tuple[int, str]]
