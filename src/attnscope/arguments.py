@@ -54,7 +54,7 @@ def count_of(given: object, what: str, todo: Words, *, least: int = 1) -> int:
     if count < least:
         raise AttnscopeError(
             f"{what} can't be {shown(given)}",
-            where=Parameter(what),
+            where=shown_parameter(what, given),
             allowed=f"a whole number, {least} or more",
             todo=todo,
         )
@@ -103,7 +103,10 @@ def path_of(given: object, what: str, allowed: Words) -> str:
 def _string(given: object, what: str, allowed: Words) -> str:
     if not isinstance(given, str):
         raise AttnscopeError(
-            f"{what} is of type {type(given).__name__}", where=Parameter(what), allowed=allowed, todo="pass one string"
+            f"{what} is of type {type(given).__name__}",
+            where=shown_parameter(what, given),
+            allowed=allowed,
+            todo="pass one string",
         )
     return given
 

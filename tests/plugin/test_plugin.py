@@ -101,6 +101,12 @@ def test_what_only_insertions_have_is_left_out_for_a_plugins_edit(run: Path) -> 
     assert of_others == [{"mass", "enrichment"}] * 2, quantities
 
 
+@pytest.mark.parametrize("verb", ["report", "compare", "export"])
+def test_a_run_names_the_package_that_is_not_installed(run: Path, tmp_path: Path, verb: str) -> None:
+    alone = attnscope(tmp_path, verb, run)
+    alone.refuses("this run was made with attnscope-dummy 1.0, which is not installed here", "install attnscope-dummy")
+
+
 def test_a_plugins_measure_is_proven_stored_drawn_and_offered(run: Path, plugin: Path) -> None:
     heads = pl.read_parquet(run / "heads.parquet").filter(pl.col("measure") == "reach")
     assert len(heads) == 4 * 3 * 2 * 2 * 4
@@ -153,7 +159,8 @@ THING = Wrong()
 
 def test_a_backend_that_is_a_little_wrong_is_refused(tiny_model: Path, tmp_path: Path) -> None:
     site = offer(tmp_path, "attnscope.backends", "wrong:THING", WRONG_BACKEND)
-    attnscope(site, "measure", "a # b", "--model", tiny_model).refuses("can't be read exactly", "differ by")
+    refused = attnscope(site, "measure", "a # b", "--model", tiny_model)
+    refused.refuses("the backend 'wrong' is 1.0e-03 off eager attention", "package wrong", "leave it out")
 
 
 SHARE = """

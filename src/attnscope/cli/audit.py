@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -118,7 +119,8 @@ def _show(console: Console, request: RunRequest, cell: Cell) -> None:
 def show_estimate(request: RunRequest) -> None:
     """What a run would take: cells and tokens counted, time and disk estimated."""
     from attnscope.attention.speed import multiplications_per_second
-    from attnscope.runs.audit import audits, estimated_bytes, estimated_seconds
+    from attnscope.runs.audit import audits
+    from attnscope.runs.estimate import estimated_bytes, estimated_report, estimated_seconds
 
     console = Console()
     speed = multiplications_per_second()
@@ -134,8 +136,10 @@ def show_estimate(request: RunRequest) -> None:
             str(len(audit.dropped)),
             f"{sum(len(cell.tokens) for cell in audit.cells):,}",
             "unknown before its weights are here" if seconds is None else _time(seconds),
-            f"{estimated_bytes(request, audit) / 1e6:,.0f} MB",
+            _size(estimated_bytes(request, audit)),
         )
+    seconds, size = estimated_report(request, every)
+    table.add_row("start and report", "", "", "", _time(seconds), _size(size))
     console.print(table)
     for audit in every:
         _show_dropped(console, audit)
@@ -157,9 +161,13 @@ def _show_answers(console: Console, request: RunRequest) -> None:
         console.print(Text(f"answers that the models write come on top, up to {answer.generate} tokens per cell"))
 
 
+def _size(count: float) -> str:
+    return f"{math.ceil(count / 1e6):,} MB"
+
+
 def _time(seconds: float) -> str:
     return (
-        f"{seconds:.0f} s"
+        f"{math.ceil(seconds)} s"
         if seconds < 120
         else f"{seconds / 60:.0f} min"
         if seconds < 7200

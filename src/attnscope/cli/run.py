@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -165,15 +166,14 @@ def new(file: Annotated[Path, typer.Argument(help="The study file to write.")]) 
     """Write a commented study file to start from."""
     from importlib.resources import files
 
-    if file.exists():
+    from attnscope.places import written_whole
+
+    if os.path.lexists(file):
         raise AttnscopeError(
             "the file exists already", where=str(file), allowed="a new file", todo="choose another name"
         )
-    if not file.absolute().parent.is_dir():
-        raise AttnscopeError(
-            "there is no such folder", where=str(file), allowed="an existing folder", todo="create the folder first"
-        )
-    file.write_text((files("attnscope.study") / "start.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+    with written_whole(file, "the study file") as partial:
+        partial.write_text((files("attnscope.study") / "start.yaml").read_text(encoding="utf-8"), encoding="utf-8")
     print(f"wrote {file}; run it with: attnscope run {file}")  # noqa: T201
 
 

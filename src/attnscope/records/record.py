@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import polars as pl
@@ -57,6 +57,18 @@ class Record:
     def __repr__(self) -> str:
         sizes = f"{len(self.layers)} layers, {len(self.heads)} heads, queries {', '.join(self.queries)}"
         return f"Record({len(self.tokens)} tokens; {sizes}; {', '.join(self.measures)})"
+
+    if not TYPE_CHECKING:  # a type checker knows what a record has
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Say how a measure is read."""
+            words = f"a record has no attribute '{name}'"
+            if not name.startswith("_") and "arrays" in vars(self):
+                measured = name in self.measures
+                known = {each for each in (*vars(self), *dir(type(self)), *self.measures) if not each.startswith("_")}
+                words += f": read it as record['{name}']" if measured else f": {near(name, known)}"
+                words += "" if measured else f"; what was measured is read as record['{RECEIVED}']"
+            raise AttributeError(words, name=name)
 
     def _repr_html_(self) -> str:
         return as_html(self)

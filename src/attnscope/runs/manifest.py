@@ -7,7 +7,8 @@ in that place.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal
 
@@ -184,7 +185,8 @@ def read_manifest(folder: Path) -> Manifest | None:
     try:
         return Manifest.model_validate(content)
     except ValidationError as error:
-        raise _unreadable(path, error.errors()[0]["msg"]) from error
+        why, missing = error.errors()[0]["msg"], _missing_packages(content)
+        raise (_without(path, missing, why) if missing else _unreadable(path, why)) from error
 
 
 def _content(path: Path, data: bytes) -> dict[str, Any]:
@@ -195,6 +197,27 @@ def _content(path: Path, data: bytes) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise _unreadable(path, "it is not a mapping")
     return content
+
+
+def _missing_packages(content: Mapping[str, Any]) -> list[str]:
+    """The packages, with their versions, that the run was made with and that are not installed here."""
+    plugins = content.get("plugins")
+    missing: dict[str, None] = {}
+    for entry, fingerprint in plugins.items() if isinstance(plugins, dict) else ():
+        group, _, name = str(entry).partition(": ")
+        if not entry_points(group=group, name=name):
+            missing[str(fingerprint).partition(", code ")[0]] = None
+    return list(missing)
+
+
+def _without(path: Path, packages: Sequence[str], why: str) -> AttnscopeError:
+    listed = " and ".join(packages)
+    return AttnscopeError(
+        f"this run was made with {listed}, which {'is' if len(packages) == 1 else 'are'} not installed here: {why}",
+        where=str(path),
+        allowed="an environment with the packages that added to the run's study",
+        todo=f"install {listed}",
+    )
 
 
 def is_attnscopes(content: Any) -> bool:
