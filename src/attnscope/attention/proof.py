@@ -26,7 +26,7 @@ from attnscope.attention.forward import Forward, measure_forward
 from attnscope.attention.interface import settings_kept
 from attnscope.attention.own_attention import changed_forward, own_output, refuse_other_attention
 from attnscope.attention.precision import can_widen, widened
-from attnscope.attention.probe import Probe, asked
+from attnscope.attention.probe import Probe, asked, padded
 from attnscope.attention.turns import lock_of
 from attnscope.errors import AttnscopeError
 from attnscope.measures.received import RECEIVED
@@ -123,21 +123,21 @@ def _prove(model: PreTrainedModel, name: str, probe: Probe) -> Proof:
     sides = Sides(measured, blocks, reference, exact, why, way, eager, reason is not None)
     proof = _compared(model, name, probe, sides, groups)
     limit = COARSE if sides.coarse else OTHER
-    _refuse_outputs(name, measured, reference.hidden, limit=limit)
-    real = wanted.real if wanted.real is not None else torch.ones_like(inputs["input_ids"], dtype=torch.bool)
+    _, real = padded(probe.prompts, left=probe.left)
+    _refuse_outputs(name, measured, reference.hidden, real, limit=limit)
     refuse_other_attention(model, name, own, reference.hidden, real, limit=limit)
     changed = changed_forward(model, name, own, measured.hidden, limit=limit) if probe.as_is else None
     return replace(proof, changed=changed)
 
 
-def _refuse_outputs(name: str, measured: Forward, eager: Tensor | None, *, limit: float) -> None:
+def _refuse_outputs(name: str, measured: Forward, eager: Tensor | None, real: Tensor, *, limit: float) -> None:
     """Refuse a package's backend whose output takes the model elsewhere, be it in the last layer alone."""
     foreign = sorted({each.backend for each in measured.layers.values()} - set(BACKENDS.built_in))
-    if not foreign or eager is None or measured.hidden is None:
+    if not foreign or eager is None or measured.hidden is None or eager.shape[:2] != real.shape:
         return
-    finite = eager.isfinite()  # rows of pads need not be
-    apart, scale = (float(each[finite].float().abs().max()) for each in (measured.hidden - eager, eager))
-    if not apart <= limit * scale and measured.hidden.shape == eager.shape:
+    rows = real.to(eager.device)
+    apart, scale = (float(each[rows].float().abs().max()) for each in (measured.hidden - eager, eager))
+    if not apart <= limit * scale:
         what = f"has an output with which {name} ends {apart:.1e} from where eager attention ends"
         raise BACKENDS.mistake(foreign[0], "attend: output", what, f"at most {limit * scale:.1e}")
 
