@@ -10,15 +10,15 @@ import pytest
 import torch
 import transformers as tf
 from peft import LoraConfig, get_peft_model
-from torch import Tensor, nn
+from torch import nn
 
 import attnscope
 from attnscope import AttnscopeError
 from tests.attention import architectures, reference
+from tests.attention.running import NEW, PROMPT, hooks, prompt, written
 from tests.models import tiny
 from tests.tolerances import LOGITS, SHALLOW
 
-PROMPT, NEW = 30, 6
 NAMES = [
     "llama",
     "qwen2",
@@ -31,20 +31,6 @@ NAMES = [
     "falcon",
     "gpt-neo, window",
 ]
-
-
-def prompt(batch: int = 1, length: int = PROMPT, seed: int = 0) -> Tensor:
-    return torch.randint(3, architectures.VOCAB, (batch, length), generator=torch.Generator().manual_seed(seed))
-
-
-def written(model: Any, ids: Tensor, **more: Any) -> Tensor:
-    given = {"max_new_tokens": NEW, "do_sample": False, "eos_token_id": None, "pad_token_id": 0, **more}
-    made: Tensor = model.generate(ids, **given)
-    return made
-
-
-def hooks(model: nn.Module) -> int:
-    return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
 
 
 def state(model: nn.Module) -> Any:

@@ -14,7 +14,7 @@ import transformers as tf
 
 import attnscope
 from tests.attention import architectures, reference
-from tests.attention.test_recording import NEW, hooks, prompt, written
+from tests.attention.running import NEW, hooks, prompt, written
 from tests.models import tiny
 from tests.tolerances import LOGITS, SHALLOW
 

@@ -16,7 +16,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 import attnscope
 from attnscope import AttnscopeError
 from tests.attention import architectures, reference
-from tests.attention.test_recording import prompt
+from tests.attention.running import prompt
 from tests.tolerances import LOGITS, SHALLOW
 
 INTERFACE = ["llama", "gemma2, softcap and window", "gpt-oss, sinks and window", "gpt2", "mistral, window"]

@@ -30,7 +30,7 @@ from attnscope.attention.recorder import Own, plain_output
 from attnscope.attention.rotary import fresh_rotary, length_matters
 from attnscope.attention.turns import lock_of
 
-NAME, EAGER = "sdpa", "eager"
+SDPA, EAGER = "sdpa", "eager"
 IMPLEMENTATION = "_attn_implementation"  # of a config
 
 Attention = Callable[..., tuple[Tensor, Tensor | None]]
@@ -62,8 +62,8 @@ class _Doors:
         with self.lock:
             if self.sdpa is None:
                 table = AttentionInterface._global_mapping
-                self.sdpa, self.find = table[NAME], AttentionInterface.get_interface
-                table[NAME] = partial(uncompiled(_attention), NAME, self.sdpa)
+                self.sdpa, self.find = table[SDPA], AttentionInterface.get_interface
+                table[SDPA] = partial(uncompiled(_attention), SDPA, self.sdpa)
                 AttentionInterface.get_interface = uncompiled(_finder(self.find))  # type: ignore[method-assign]
             for module in modules:
                 self.listeners[id(module)] = [*self.listeners.get(id(module), []), listener]
@@ -77,7 +77,7 @@ class _Doors:
                 else:
                     self.listeners.pop(id(module), None)
             if not self.listeners and self.sdpa is not None:
-                AttentionInterface._global_mapping[NAME] = self.sdpa
+                AttentionInterface._global_mapping[SDPA] = self.sdpa
                 AttentionInterface.get_interface = self.find  # type: ignore[assignment]
                 self.sdpa = self.find = None
 
@@ -122,7 +122,7 @@ def _attention(
 ) -> tuple[Tensor, Tensor | None]:
     """function: what the model would call, were there no door; name: what its config calls that."""
     listeners, layer = _doors.of(module), getattr(module, "layer_idx", None)
-    switched = name == NAME and (given.get("softcap") is not None or given.get("s_aux") is not None)  # from eager
+    switched = name == SDPA and (given.get("softcap") is not None or given.get("s_aux") is not None)  # from eager
     if not switched and (not listeners or layer is None):  # no layer: a vision or audio tower beside the text model
         return function(module, query, key, value, attention_mask, **given)
     call = _call(module, query, key, value, attention_mask, given)
@@ -183,7 +183,7 @@ def opened(model: nn.Module, listener: Listener, *, as_is: bool = False) -> Iter
     """
     modules = list(model.modules())
     names = {config._attn_implementation_internal for config in _configs(model)}
-    with nullcontext() if as_is and names <= {NAME, EAGER} else implementation(model, NAME, listener.thread):
+    with nullcontext() if as_is and names <= {SDPA, EAGER} else implementation(model, SDPA, listener.thread):
         _doors.open(modules, listener)
         try:
             yield

@@ -24,7 +24,7 @@ from attnscope.attention.eager import EagerModules
 from attnscope.attention.eager_reference import eager_reference, exact_reference, weight_modules
 from attnscope.attention.forward import Forward, measure_forward
 from attnscope.attention.interface import settings_kept
-from attnscope.attention.own_attention import changed_forward, own_output, refuse_other_attention
+from attnscope.attention.own_attention import changed_forward, largest, own_output, refuse_other_attention
 from attnscope.attention.precision import can_widen, widened
 from attnscope.attention.probe import Probe, asked, padded
 from attnscope.attention.turns import lock_of
@@ -136,7 +136,7 @@ def _refuse_outputs(name: str, measured: Forward, eager: Tensor | None, real: Te
     if not foreign or eager is None or measured.hidden is None or eager.shape[:2] != real.shape:
         return
     rows = real.to(eager.device)
-    apart, scale = (float(each[rows].float().abs().max()) for each in (measured.hidden - eager, eager))
+    apart, scale = largest((measured.hidden - eager)[rows]), largest(eager[rows])
     if not apart <= limit * scale:
         what = f"has an output with which {name} ends {apart:.1e} from where eager attention ends"
         raise BACKENDS.mistake(foreign[0], "attend: output", what, f"at most {limit * scale:.1e}")
