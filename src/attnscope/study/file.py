@@ -25,7 +25,7 @@ _TYPES = {
     ("bool_type", "bool_parsing"): ("true or false", "true or false"),
 }
 """pydantic's names for wrong types -> what is expected, and how that is written."""
-_PATTERNS = {COLOUR: "a colour such as '#ff7f0e'", LINE: "text on one line"}
+_PATTERNS = {COLOUR: "a colour such as '#ff7f0e'", LINE: "text on one line, without control characters"}
 BUNDLED = Path(str(files("attnscope.study") / "bundled"))
 
 
