@@ -48,12 +48,6 @@ class AttnscopeError(Exception):
         what, where, allowed, todo = self._parts
         return partial(type(self), where=where, allowed=allowed, todo=todo), (what,), vars(self)
 
-    def placed(self, place: str) -> AttnscopeError:
-        """The same error, with the place that led to it before its own."""
-        what, where, allowed, todo = self._parts
-        own = [where] if isinstance(where, str | Parameter) else where
-        return AttnscopeError(what, where=(f"{place}: ", *own), allowed=allowed, todo=todo)
-
     def message(self, spell: Callable[[Parameter], str] = str) -> str:
         """The error on one line. spell: how a parameter is written, as in Python by default."""
         what, where, allowed, todo = self._spelled(spell)
@@ -70,6 +64,13 @@ class NoRoomError(AttnscopeError):
 
 class PluginError(AttnscopeError):
     """A mistake of something that a package adds: it stops the command, whichever prompt it shows at."""
+
+
+def placed(error: AttnscopeError, place: str) -> AttnscopeError:
+    """The same error, with the place that led to it before its own."""
+    what, where, allowed, todo = error._parts
+    own = [where] if isinstance(where, str | Parameter) else where
+    return AttnscopeError(what, where=(f"{place}: ", *own), allowed=allowed, todo=todo)
 
 
 def near(word: object, words: Iterable[str]) -> str:

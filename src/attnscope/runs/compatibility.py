@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from attnscope.errors import AttnscopeError
+from attnscope.errors import AttnscopeError, placed
 from attnscope.models.architecture import Architecture
 from attnscope.models.load import Description, look_up
 from attnscope.runs.request import RunRequest
@@ -24,7 +24,7 @@ def fitting_models(request: RunRequest) -> list[tuple[ModelSpec, Description]]:
             place = request.place_of_model(spec.source)
             if place is None or type(error) is not AttnscopeError:
                 raise
-            raise error.placed(place) from error.__cause__
+            raise placed(error, place) from error.__cause__
         _check(request, spec, description.facts)
         models.append((spec, description))
     return models
