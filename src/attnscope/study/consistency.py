@@ -13,7 +13,7 @@ from attnscope.errors import near
 from attnscope.measures import MEASURES
 from attnscope.measures.names import KEPT, MOVED, OF_INSERTIONS, head_measures, map_measures
 from attnscope.measures.patterns import PATTERNS
-from attnscope.study.schema import LINE, FigureSpec, PromptsSpec, Study
+from attnscope.study.schema import NAME, FigureSpec, PromptsSpec, Study
 from attnscope.text.classes import OTHER
 from attnscope.text.groups import GROUPS, known_groups
 from attnscope.text.layout import Layout, Layouts
@@ -22,6 +22,7 @@ from attnscope.text.segments import ANSWER, INSERTED, TEMPLATE
 from attnscope.text.sets import PROMPT_SETS
 
 RESERVED = (TEMPLATE, INSERTED, ANSWER)
+NAMED = "text on one line, without control characters"
 
 
 @dataclass(frozen=True)
@@ -97,10 +98,8 @@ def _labels(places: Sequence[tuple[str | int, ...]], labels: Sequence[str]) -> I
 
 def _of_classes(study: Study) -> Iterator[Problem]:
     for name in study.classes:
-        if not re.match(LINE, name):
-            yield Problem(
-                ("classes", name), f"'{name}' has the wrong form", "text on one line, without control characters"
-            )
+        if not re.match(NAME, name):
+            yield Problem(("classes", name), f"'{name}' has the wrong form", NAMED)
         if name in (OTHER, *map_measures()):
             yield Problem(("classes", name), f"'{name}' is a reserved name", "any other name")
     names = [*study.classes, OTHER]
