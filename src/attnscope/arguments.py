@@ -1,4 +1,4 @@
-"""What callers may write for numbers, names and text in Python, and the errors for the rest."""
+"""What callers may write for numbers, names and text in Python, the errors for the rest, and numbers in words."""
 
 from __future__ import annotations
 
@@ -116,6 +116,11 @@ def in_words(what: str, numbers: Sequence[int]) -> str:
     if len(numbers) > 1 and list(numbers) == list(range(len(numbers))):
         return f"{what} 0 to {len(numbers) - 1}"
     return f"{what} {', '.join(map(str, numbers))}"
+
+
+def counted(number: int, what: str) -> str:
+    """`1 token`, `1,024 tokens`."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def shown(given: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -99,6 +100,17 @@ def test_what_only_insertions_have_is_left_out_for_a_plugins_edit(run: Path) -> 
     )
     assert "taken" in of_insertion
     assert of_others == [{"mass", "enrichment"}] * 2, quantities
+
+
+def test_the_whole_package_on_the_page_is_the_dummy_plugin_with_one_member() -> None:
+    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    (shown,) = (tomllib.loads(block) for block in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if "build" in block)
+    real = tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))
+    assert shown["build-system"] == real["build-system"]
+    assert shown["tool"] == real["tool"]
+    (group,) = shown["project"].pop("entry-points")
+    assert group in real["project"]["entry-points"]
+    assert shown["project"] == {"name": "attnscope-dummy", "version": "1.0", "dependencies": ["attnscope"]}
 
 
 @pytest.mark.parametrize("verb", ["report", "compare", "export"])

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from attnscope.arguments import counted
 from attnscope.cli.run import Limit, Models, StudyName, Swap, labels, swaps
 from attnscope.errors import AttnscopeError, Parameter
 
@@ -87,7 +88,7 @@ def _counts(request: RunRequest, audit: Audit) -> Table:
             _range([inserted_characters(cell) for cell in cells]),
             _range([cell.inserted for cell in cells]),
             Text(", ".join(mixed[:4]) or "none"),
-            f"{remerged} token{'s' * (remerged != 1)}" + (f"; {unaligned} of the prompts {why}" if unaligned else ""),
+            counted(remerged, "token") + (f"; {unaligned} of the prompts {why}" if unaligned else ""),
         )
     return table
 
@@ -99,7 +100,8 @@ def _show(console: Console, request: RunRequest, cell: Cell) -> None:
     rules = request.study.rules
     shares = membership(rules, cell.text.text, cell.tokens, cell.text.spans)
     text = Text(
-        f"\n{cell.model}, {cell.condition}, prompt {cell.prompt.name}, {len(cell.tokens)} tokens\n", style="bold"
+        f"\n{cell.model}, {cell.condition}, prompt {cell.prompt.name}, {counted(len(cell.tokens), 'token')}\n",
+        style="bold",
     )
     for token in cell.tokens:
         kind = int(shares[:, token.position].argmax())
@@ -158,7 +160,9 @@ def _show_dropped(console: Console, audit: Audit) -> None:
 def _show_answers(console: Console, request: RunRequest) -> None:
     answer = request.study.prompts.answer
     if answer is not None and answer.generate is not None:
-        console.print(Text(f"answers that the models write come on top, up to {answer.generate} tokens per cell"))
+        console.print(
+            Text(f"answers that the models write come on top, up to {counted(answer.generate, 'token')} per cell")
+        )
 
 
 def _size(count: float) -> str:

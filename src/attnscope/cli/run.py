@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from attnscope.arguments import counted
 from attnscope.cli import options
 from attnscope.errors import AttnscopeError
 
@@ -82,7 +83,7 @@ def _perform(request: RunRequest, folder: Path, command: str) -> None:
             bar.say(_stopped(folder, command))
             raise
     if outcome.unchanged and is_reported(folder):
-        print(f"nothing to do: {folder} is up to date ({_cells(outcome.reused)})")  # noqa: T201
+        print(f"nothing to do: {folder} is up to date ({counted(outcome.reused, 'cell')})")  # noqa: T201
         print(f"report: {folder / 'report.html'}")  # noqa: T201
         return
     outcome.repaired += [f"{name} was missing, changed or damaged: written again" for name in changed_files(folder)]
@@ -102,7 +103,7 @@ def _summarise(outcome: Outcome, reported: Reported) -> None:
         print(f"repaired: {line}")  # noqa: T201
     print(_measured(outcome))  # noqa: T201
     if outcome.dropped:
-        print(f"dropped {_cells(len(outcome.dropped))}:")  # noqa: T201
+        print(f"dropped {counted(len(outcome.dropped), 'cell')}:")  # noqa: T201
         for each in outcome.dropped[:5]:
             print(f"  {each.model}, {each.condition}, prompt {each.prompt}: {each.reason}")  # noqa: T201
         if len(outcome.dropped) > 5:
@@ -117,16 +118,15 @@ def _measured(outcome: Outcome) -> str:
     """What was measured and what was there already, in words."""
     there = f"{'was' if outcome.reused == 1 else 'were'} there already"
     if not outcome.measured:
-        return f"nothing to measure: {_cells(outcome.reused)} {there}; tables written in {outcome.seconds:.0f} s"
+        return (
+            f"nothing to measure: {counted(outcome.reused, 'cell')} {there}; tables written in {outcome.seconds:.0f} s"
+        )
     speed = ""
     if outcome.tokens >= WORTH_A_RATE and outcome.seconds:
         speed = f", {outcome.tokens / outcome.seconds:,.0f} tokens per second"
-    counts = f"measured {_cells(outcome.measured)} ({outcome.tokens:,} tokens) in {outcome.seconds:.0f} s{speed}"
+    cells, tokens = counted(outcome.measured, "cell"), counted(outcome.tokens, "token")
+    counts = f"measured {cells} ({tokens}) in {outcome.seconds:.0f} s{speed}"
     return f"{counts}; {outcome.reused:,} {there}" if outcome.reused else counts
-
-
-def _cells(count: int) -> str:
-    return f"{count:,} cell{'s' * (count != 1)}"
 
 
 def _print_warnings(reported: Reported) -> None:
@@ -145,8 +145,7 @@ def report(run: Annotated[Path, typer.Argument(help="A run's folder.")]) -> None
 
     reported = report_run(run)
     _print_warnings(reported)
-    count = len(reported.figures)
-    print(f"{count} figure{'s' * (count != 1)}; report: {reported.page}")  # noqa: T201
+    print(f"{counted(len(reported.figures), 'figure')}; report: {reported.page}")  # noqa: T201
 
 
 def export(

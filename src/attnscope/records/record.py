@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from attnscope.arguments import count_of, in_words, numbers_of, shown, text_of
+from attnscope.arguments import count_of, counted, in_words, numbers_of, shown, text_of
 from attnscope.errors import AttnscopeError, Parameter, near
 from attnscope.records.html import as_html
 from attnscope.records.labelled import Labelled
@@ -55,8 +55,10 @@ class Record:
                 raise ValueError(f"a record without {name}")
 
     def __repr__(self) -> str:
-        sizes = f"{len(self.layers)} layers, {len(self.heads)} heads, queries {', '.join(self.queries)}"
-        return f"Record({len(self.tokens)} tokens; {sizes}; {', '.join(self.measures)})"
+        axes = {"token": self.tokens, "layer": self.layers, "head": self.heads}
+        tokens, layers, heads = (counted(len(labels), axis) for axis, labels in axes.items())
+        queries, measures = ", ".join(self.queries), ", ".join(self.measures)
+        return f"Record({tokens}; {layers}, {heads}, queries {queries}; {measures})"
 
     if not TYPE_CHECKING:  # a type checker knows what a record has
 

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
+import yaml
+
 from attnscope.edits.prompt import PROMPT_EDITS
 from attnscope.edits.sources import SOURCES
 from attnscope.measures import MEASURES
@@ -45,6 +47,13 @@ class RunRequest:
     def place(self, at: Sequence[str | int]) -> str:
         """The line and key of the study file that a path leads to, for an error."""
         return place_in(self.text, self.file, at)
+
+    def place_of_model(self, source: str) -> str | None:
+        """The line of the study file that names a model; None if it was named elsewhere."""
+        for number, model in enumerate(yaml.safe_load(self.text)["models"]):
+            if source in (model, model.get("source") if isinstance(model, dict) else None):
+                return self.place(("models", number, "source"))
+        return None
 
     @property
     def key(self) -> str:
