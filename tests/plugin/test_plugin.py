@@ -119,6 +119,27 @@ def test_a_run_names_the_package_that_is_not_installed(run: Path, tmp_path: Path
     alone.refuses("this run was made with attnscope-dummy 1.0, which is not installed here", "install attnscope-dummy")
 
 
+@pytest.mark.parametrize(
+    ("used", "unknown"),
+    [
+        ({"measure": {"queries": ["last"], "measures": ["received", "reach"]}}, "unknown measure 'reach'"),
+        ({"figures": [{"name": "lengths", "kind": "lengths"}]}, "unknown kind of figure 'lengths'"),
+    ],
+    ids=["measure", "figure"],
+)
+def test_a_report_without_the_package_is_refused_and_what_it_drew_stays(
+    plugin: Path, tiny_model: Path, tmp_path: Path, used: dict[str, object], unknown: str
+) -> None:
+    own = {"set": "problems", "count": 2}
+    parts = {"prompts": own, "conditions": ["none"], "classes": {}, "measure": {"queries": ["last"]}, "figures": []}
+    (tmp_path / "study.yaml").write_text(study(tiny_model, **{**parts, **used}), encoding="utf-8")
+    done = attnscope(plugin, "run", tmp_path / "study.yaml", "--out", tmp_path / "run")
+    assert done.code == 0, done.err
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    attnscope(tmp_path, "report", tmp_path / "run").refuses("attnscope-dummy 1.0", unknown, "install attnscope-dummy")
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
+
+
 def test_a_plugins_measure_is_proven_stored_drawn_and_offered(run: Path, plugin: Path) -> None:
     heads = pl.read_parquet(run / "heads.parquet").filter(pl.col("measure") == "reach")
     assert len(heads) == 4 * 3 * 2 * 2 * 4

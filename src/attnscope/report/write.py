@@ -14,6 +14,7 @@ from attnscope.analysis.ranking import ranked_by_distance
 from attnscope.analysis.run import ChangedError, Run
 from attnscope.analysis.sides import empty_classes
 from attnscope.errors import AttnscopeError, PluginError
+from attnscope.figures import KINDS
 from attnscope.figures.prose import as_json, markdown
 from attnscope.figures.validation import options_of
 from attnscope.figures.write import Figure, make_figure, write_figure
@@ -23,6 +24,7 @@ from attnscope.report.evidence import evidence_card, input_warnings
 from attnscope.report.files import COMPARISONS, EVIDENCE, EVIDENCE_DATA, FIGURES, PAGE, write_index
 from attnscope.report.page import write_page
 from attnscope.runs.integrity import DamagedError
+from attnscope.runs.manifest import without_packages
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ def _report(run: Run, workshop: Path) -> Reported:
         except (PluginError, DamagedError, ChangedError):
             raise
         except AttnscopeError as error:
+            if figure.kind not in KINDS.members:
+                raise without_packages(run.path, run.manifest.plugins, error.what) or error from error
             undrawn[figure.name] = str(error)
     for drawn in figures:
         write_figure(drawn, workshop / FIGURES)

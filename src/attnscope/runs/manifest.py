@@ -7,7 +7,7 @@ in that place.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +15,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from attnscope.errors import AttnscopeError
+from attnscope.measures import MEASURES
 from attnscope.runs.integrity import DamagedError, sha256
 from attnscope.study.schema import Study
 
@@ -146,7 +147,7 @@ class Manifest(_Section):
     dropped: list[Dropped]
     versions: dict[str, str]
     plugins: dict[str, str] = Field(default_factory=dict)
-    """What installed packages add to the tables, by entry point: package, version, checksum of the code."""
+    """What installed packages add to the tables and figures, by entry point: package, version, checksum of the code."""
     machine: Machine
     timings: Timings
     tables: dict[str, TableFacts]
@@ -183,10 +184,15 @@ def read_manifest(folder: Path) -> Manifest | None:
     if not digest:
         raise _changed(path)
     try:
-        return Manifest.model_validate(content)
+        manifest = Manifest.model_validate(content)
     except ValidationError as error:
-        why, missing = error.errors()[0]["msg"], _missing_packages(content)
-        raise (_without(path, missing, why) if missing else _unreadable(path, why)) from error
+        why = error.errors()[0]["msg"]
+        raise without_packages(path, content.get("plugins"), why) or _unreadable(path, why) from error
+    for name in manifest.study.measure.measures:
+        if name not in MEASURES.members:
+            why = f"unknown measure '{name}'"
+            raise without_packages(path, manifest.plugins, why) or _unreadable(path, why)
+    return manifest
 
 
 def _content(path: Path, data: bytes) -> dict[str, Any]:
@@ -199,25 +205,29 @@ def _content(path: Path, data: bytes) -> dict[str, Any]:
     return content
 
 
-def _missing_packages(content: Mapping[str, Any]) -> list[str]:
-    """The packages, with their versions, that the run was made with and that are not installed here."""
-    plugins = content.get("plugins")
-    missing: dict[str, None] = {}
-    for entry, fingerprint in plugins.items() if isinstance(plugins, dict) else ():
-        group, _, name = str(entry).partition(": ")
-        if not entry_points(group=group, name=name):
-            missing[str(fingerprint).partition(", code ")[0]] = None
-    return list(missing)
+def without_packages(where: Path, plugins: Any, why: str) -> AttnscopeError | None:
+    """The error for something unknown in a run that was made with packages that are not installed here; else None.
 
-
-def _without(path: Path, packages: Sequence[str], why: str) -> AttnscopeError:
-    listed = " and ".join(packages)
+    plugins: as a manifest has them, or whatever stands there. why: what is unknown.
+    """
+    missing = list(dict.fromkeys(_missing_packages(plugins if isinstance(plugins, dict) else {})))
+    if not missing:
+        return None
+    listed = " and ".join(missing)
     return AttnscopeError(
-        f"this run was made with {listed}, which {'is' if len(packages) == 1 else 'are'} not installed here: {why}",
-        where=str(path),
+        f"this run was made with {listed}, which {'is' if len(missing) == 1 else 'are'} not installed here: {why}",
+        where=str(where),
         allowed="an environment with the packages that added to the run's study",
         todo=f"install {listed}",
     )
+
+
+def _missing_packages(plugins: Mapping[str, Any]) -> Iterator[str]:
+    """The packages, with their versions, that the run was made with and that are not installed here."""
+    for entry, fingerprint in plugins.items():
+        group, _, name = entry.partition(": ")
+        if not entry_points(group=group, name=name):
+            yield str(fingerprint).partition(", code ")[0]
 
 
 def is_attnscopes(content: Any) -> bool:

@@ -13,6 +13,7 @@ import yaml
 from attnscope.edits.prompt import PROMPT_EDITS
 from attnscope.edits.sources import SOURCES
 from attnscope.measures import MEASURES
+from attnscope.registry import fingerprints
 from attnscope.runs.manifest import VERSION
 from attnscope.study.file import place_in
 from attnscope.study.prompts import PromptList
@@ -22,6 +23,8 @@ from attnscope.text.rules import RULES
 from attnscope.text.sets import PROMPT_SETS
 
 LOCAL = "local"
+
+_IN_TABLES = tuple(each.group for each in (MEASURES, RULES, GROUPS, PROMPT_EDITS, SOURCES, PROMPT_SETS))
 
 
 @dataclass(frozen=True)
@@ -62,16 +65,15 @@ class RunRequest:
             "study": self.study.model_dump(mode="json"),
             "prompts": [[prompt.name, dict(prompt.fields)] for prompt in self.prompts.prompts],
             "versions": versions(),
-            "plugins": plugins(),
+            "plugins": plugins(_IN_TABLES),
             "format": VERSION,
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def plugins() -> dict[str, str]:
-    """The fingerprints of what installed packages add to tables: measures, class rules, query groups, edits, texts."""
-    families = (MEASURES, RULES, GROUPS, PROMPT_EDITS, SOURCES, PROMPT_SETS)
-    return {f"{family.group}: {name}": each for family in families for name, each in family.fingerprints.items()}
+def plugins(groups: Sequence[str] = (*_IN_TABLES, "attnscope.figures")) -> dict[str, str]:
+    """The fingerprints of what installed packages add to tables and figures, by entry point."""
+    return {f"{group}: {name}": each for group in groups for name, each in fingerprints(group).items()}
 
 
 def versions() -> dict[str, str]:
