@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import re
+from dataclasses import replace
 
 import numpy as np
+import pytest
 
+from attnscope.errors import AttnscopeError
 from attnscope.records import RECEIVED, SEEN, VIEW, Record
 from attnscope.text.tokens import Token
 
@@ -45,3 +50,33 @@ def test_text_is_text() -> None:
     page = handmade(np.full((2, 2, 1, 5), 0.2, dtype=np.float32))._repr_html_()
     assert "<script" not in page
     assert "&lt;script&gt;" in page
+
+
+def measured() -> Record:
+    record = handmade(np.full((2, 2, 1, 5), 0.2, dtype=np.float32))
+    entropy = np.arange(4, dtype=np.float32).reshape(2, 2, 1) / 4
+    return replace(record, arrays={**record.arrays, "entropy": entropy, "entropy.uniform": entropy[:1]})
+
+
+def test_one_number_is_a_number() -> None:
+    entropy = measured()["entropy"]
+    one = entropy.at(layer=7, head=2, queries="last")
+    assert float(one) == 0.75
+    assert repr(one) == "Labelled(0.75)"
+    assert repr(entropy.at(layer=7)) == "Labelled(head: 2, queries: 1)"
+    with pytest.raises(
+        AttnscopeError, match=r"an array with axes is not one number.*choose.*at\(head=\.\.\., queries=\.\.\.\)"
+    ):
+        float(entropy.at(layer=7))
+
+
+def test_a_measure_that_is_taken_for_an_attribute_is_answered_with_how_to_read_it() -> None:
+    record = measured()
+    with pytest.raises(AttributeError, match=r"no attribute 'entropy': read it as record\['entropy'\]$"):
+        _ = record.entropy  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"no attribute 'entrpy': near: entropy.*record\['received'\]"):
+        _ = record.entrpy  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"no attribute 'recieved': near: received"):
+        _ = record.recieved  # type: ignore[attr-defined]
+    assert not hasattr(record, "_repr_png_")
+    assert copy.deepcopy(record).measures == pickle.loads(pickle.dumps(record)).measures == record.measures  # noqa: S301

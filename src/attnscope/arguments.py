@@ -1,4 +1,4 @@
-"""What callers may write for numbers, names and text in Python, and the errors for the rest."""
+"""What callers may write for numbers, names and text in Python, the errors for the rest, and numbers in words."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def count_of(given: object, what: str, todo: Words, *, least: int = 1) -> int:
     if count < least:
         raise AttnscopeError(
             f"{what} can't be {shown(given)}",
-            where=Parameter(what),
+            where=shown_parameter(what, given),
             allowed=f"a whole number, {least} or more",
             todo=todo,
         )
@@ -103,7 +103,10 @@ def path_of(given: object, what: str, allowed: Words) -> str:
 def _string(given: object, what: str, allowed: Words) -> str:
     if not isinstance(given, str):
         raise AttnscopeError(
-            f"{what} is of type {type(given).__name__}", where=Parameter(what), allowed=allowed, todo="pass one string"
+            f"{what} is of type {type(given).__name__}",
+            where=shown_parameter(what, given),
+            allowed=allowed,
+            todo="pass one string",
         )
     return given
 
@@ -113,6 +116,11 @@ def in_words(what: str, numbers: Sequence[int]) -> str:
     if len(numbers) > 1 and list(numbers) == list(range(len(numbers))):
         return f"{what} 0 to {len(numbers) - 1}"
     return f"{what} {', '.join(map(str, numbers))}"
+
+
+def counted(number: int, what: str) -> str:
+    """`1 token`, `1,024 tokens`."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def shown(given: object) -> str:

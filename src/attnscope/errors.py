@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from typing import Any
+from unicodedata import category
+
+_DIRECTIONS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,13 @@ class PluginError(AttnscopeError):
     """A mistake of something that a package adds: it stops the command, whichever prompt it shows at."""
 
 
+def placed(error: AttnscopeError, place: str) -> AttnscopeError:
+    """The same error, with the place that led to it before its own."""
+    what, where, allowed, todo = error._parts
+    own = [where] if isinstance(where, str | Parameter) else where
+    return AttnscopeError(what, where=(f"{place}: ", *own), allowed=allowed, todo=todo)
+
+
 def near(word: object, words: Iterable[str]) -> str:
     """The known words nearest to an unknown one, at most three, for the third part of an error."""
     known = sorted(words)
@@ -78,4 +88,10 @@ def _joined(part: Words, spell: Callable[[Parameter], str]) -> str:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return "".join(_visible(character) for character in " ".join(text.split()))
+
+
+def _visible(character: str) -> str:
+    """A character, or its escape if it would control the terminal or the direction of text."""
+    harmless = character.isprintable() or (category(character) not in ("Cc", "Cs") and character not in _DIRECTIONS)
+    return character if harmless else character.encode("unicode_escape").decode()

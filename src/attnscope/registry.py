@@ -16,7 +16,7 @@ import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -89,13 +89,13 @@ class Registry(Generic[T]):
     def _every(self) -> dict[str, T]:
         return self._by_name([*self._defined(), *self._installed()])
 
-    @cached_property
+    @property
     def fingerprints(self) -> dict[str, str]:
         """Of every entry point of an installed package: the package, its version and the checksum of its code.
 
         What was computed with a package's members is out of date once its fingerprint changes. Nothing is imported.
         """
-        return {each.name: _fingerprint(each) for each in self._entries()}
+        return fingerprints(self.group)
 
     def find(self, name: str, where: Words) -> T:
         """The member of this name; refused with the nearest names if there is none."""
@@ -199,6 +199,12 @@ class Registry(Generic[T]):
             allowed=f"an object as docs/extending.md describes {with_article(self.word)}",
             todo="fix the package or uninstall it",
         )
+
+
+@cache
+def fingerprints(group: str) -> dict[str, str]:
+    """Of every entry point of a group: the package, its version and the checksum of its code."""
+    return {each.name: _fingerprint(each) for each in sorted(entry_points(group=group))}
 
 
 def _out_of_attnscope(error: BaseException) -> BaseException | None:

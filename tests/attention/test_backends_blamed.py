@@ -194,3 +194,40 @@ def test_weights_that_a_model_made_itself_go_to_no_backend_of_a_package(wrong: A
     again = lens_on(lens.model).measure_tokens(IDS, "all")
     assert (again.received.values == want.received.values).all()
     assert again.evidence["check"]["backends"] == want.evidence["check"]["backends"]
+
+
+def test_an_output_that_is_wrong_in_the_last_layer_alone_is_noticed(lens: Lens, install: Install) -> None:
+    calls: list[int] = []
+    layers = lens.model.config.num_hidden_layers
+
+    def attend(*given: Any) -> Result:
+        calls.append(1)
+        result = computed(*given)
+        last = len(calls) % layers == 0
+        return replace(result, output=result.output * 2) if last and result.output is not None else result
+
+    install(attend=attend)
+    with pytest.raises(PluginError, match=r"the backend 'odd' has an output with which .* ends"):
+        lens.log_probs("He moves", " on")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda values: values.long(), r"returns torch\.int64"),
+        (lambda values: values.to_sparse(), "sparse"),
+        (lambda values: values.clone().requires_grad_(), "with gradients"),
+        (lambda values: values.to("meta"), "on meta"),
+    ],
+)
+def test_values_of_another_kind_are_the_backends_mistake(
+    change: Callable[[Any], Any], words: str, lens: Lens, install: Install
+) -> None:
+    def attend(*given: Any) -> Result:
+        result = computed(*given)
+        with torch.inference_mode(False):
+            return replace(result, values={name: change(each.clone()) for name, each in result.values.items()})
+
+    install(attend=attend)
+    with pytest.raises(PluginError, match=f"the backend 'odd' returns .*{words}|{words}"):
+        lens.measure_tokens(IDS, "all")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -9,15 +10,15 @@ import pytest
 import torch
 import transformers as tf
 from peft import LoraConfig, get_peft_model
-from torch import Tensor, nn
+from torch import nn
 
 import attnscope
 from attnscope import AttnscopeError
 from tests.attention import architectures, reference
+from tests.attention.running import NEW, PROMPT, hooks, prompt, written
 from tests.models import tiny
 from tests.tolerances import LOGITS, SHALLOW
 
-PROMPT, NEW = 30, 6
 NAMES = [
     "llama",
     "qwen2",
@@ -26,23 +27,10 @@ NAMES = [
     "gpt-oss, sinks and window",
     "mistral, window",
     "gpt2",
+    "opt",
     "falcon",
     "gpt-neo, window",
 ]
-
-
-def prompt(batch: int = 1, length: int = PROMPT, seed: int = 0) -> Tensor:
-    return torch.randint(3, architectures.VOCAB, (batch, length), generator=torch.Generator().manual_seed(seed))
-
-
-def written(model: Any, ids: Tensor, **more: Any) -> Tensor:
-    given = {"max_new_tokens": NEW, "do_sample": False, "eos_token_id": None, "pad_token_id": 0, **more}
-    made: Tensor = model.generate(ids, **given)
-    return made
-
-
-def hooks(model: nn.Module) -> int:
-    return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
 
 
 def state(model: nn.Module) -> Any:
@@ -380,3 +368,74 @@ def test_lookback_over_several_texts_is_refused() -> None:
         with pytest.raises(AttnscopeError, match="keys"):
             one.lookback(keys)  # type: ignore[arg-type]
     np.testing.assert_array_equal(one.lookback(np.int64(3)).values, one.lookback(3).values)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+@pytest.mark.parametrize("queries", ["last", "all"])
+def test_a_mask_may_be_as_long_as_the_cache_will_be(name: str, queries: str) -> None:
+    model, ids = architectures.tiny(name), prompt(2, 10)
+    mask = torch.ones(2, 17, dtype=torch.int64)
+    mask[0, :4] = 0
+    mask[:, 10:] = 0
+    cache = tf.StaticCache(config=model.config, max_cache_len=17)
+    with torch.no_grad(), attnscope.record(model, queries=[queries]) as record:
+        model(ids, attention_mask=mask, past_key_values=cache)
+    weights = reference.eager(model, {"input_ids": ids, "attention_mask": mask[:, :10]}).attentions[1]
+    for row, first in ((0, 4), (1, 0)):
+        want = weights[row, :, -1] if queries == "last" else weights[row, :, first:].mean(1)
+        got = record.received[0].at(prompt=row, layer=1, queries=queries).values
+        np.testing.assert_allclose(got, want, atol=SHALLOW)
+
+
+def test_distances_beside_pads_are_the_same_in_any_cache() -> None:
+    model, ids = architectures.tiny("llama"), prompt(2, 10)
+    mask = torch.ones_like(ids)
+    mask[0, :4] = 0
+    with torch.no_grad(), attnscope.record(model, measures=["distance"]) as record:
+        for cache in (None, tf.StaticCache(config=model.config, max_cache_len=40)):
+            model(ids, attention_mask=mask, past_key_values=cache)
+    one, two = record["distance"]
+    np.testing.assert_allclose(one.values, two.values, atol=100 * SHALLOW)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt-oss, sinks and window"])
+def test_a_prompt_of_pads_alone_is_refused(name: str) -> None:
+    model, mask = architectures.tiny(name), torch.ones(2, 6, dtype=torch.int64)
+    mask[1] = 0
+    with pytest.raises(AttnscopeError, match="prompt 1 of the batch has no token"), attnscope.record(model):
+        model(prompt(2, 6), attention_mask=mask)
+
+
+def test_a_boolean_mask_that_eager_attention_would_add_is_refused() -> None:
+    model = copy.deepcopy(architectures.tiny("llama"))
+    model.set_attn_implementation("eager")
+    mask = torch.ones(1, 1, 6, 6, dtype=torch.bool).tril()
+    with pytest.raises(AttnscopeError, match="hides nothing"), attnscope.record(model):
+        model(prompt(1, 6), attention_mask=mask)
+
+
+@pytest.mark.parametrize("name", ["gpt-j", "bloom", "mpt", "falcon"])
+def test_weights_that_are_only_shown_after_dropout_are_refused(name: str) -> None:
+    model: Any = copy.deepcopy(architectures.tiny(name)).train()
+    for each in model.modules():
+        if isinstance(each, nn.Dropout):
+            each.p = 0.1
+        if hasattr(each, "attn_dropout_p"):
+            each.attn_dropout_p = 0.1
+    with pytest.raises(AttnscopeError, match="only after dropout"), attnscope.record(model):
+        model(prompt())
+    model.eval()
+    with attnscope.record(model) as record:
+        model(prompt())
+    assert len(record) == 1
+
+
+@pytest.mark.parametrize("name", ["falcon", "bloom", "gpt-j", "mpt"])
+def test_models_read_by_their_own_weights_are_recorded_in_16_bits_and_nest(name: str) -> None:
+    model: Any = copy.deepcopy(architectures.tiny(name))
+    model.to(torch.bfloat16)
+    with attnscope.record(model) as outer, attnscope.record(model, queries=["all"]) as inner:
+        model(prompt())
+    assert (len(outer), len(inner)) == (1, 1)
+    got = inner.received[0].at(prompt=0, queries="all").values
+    np.testing.assert_allclose(got.sum(-1), 1, atol=0.02)

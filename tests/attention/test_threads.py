@@ -14,7 +14,7 @@ import transformers as tf
 
 import attnscope
 from tests.attention import architectures, reference
-from tests.attention.test_recording import NEW, prompt, written
+from tests.attention.running import NEW, hooks, prompt, written
 from tests.models import tiny
 from tests.tolerances import LOGITS, SHALLOW
 
@@ -42,6 +42,7 @@ def together(works: list[Callable[[], None]]) -> list[BaseException]:
 def test_threads_that_record_the_same_model_leave_it_as_it_was(dtype: torch.dtype) -> None:
     model: Any = copy.deepcopy(architectures.tiny("llama"))
     model.to(dtype)
+    before = hooks(model)
     ids = torch.randint(3, architectures.VOCAB, (2, 12), generator=torch.Generator().manual_seed(1))
     alone = model(ids).logits
     tensors = {name: (id(each), each.dtype) for name, each in [*model.named_parameters(), *model.named_buffers()]}
@@ -58,7 +59,7 @@ def test_threads_that_record_the_same_model_leave_it_as_it_was(dtype: torch.dtyp
     assert min(steps) >= 1  # a recording hears every thread
     after = {name: (id(each), each.dtype) for name, each in [*model.named_parameters(), *model.named_buffers()]}
     assert after == tensors
-    assert not any(each._forward_hooks or each._forward_pre_hooks for each in model.modules())
+    assert hooks(model) == before
 
 
 def test_a_forward_that_fails_gives_its_turn_to_the_next_thread() -> None:
@@ -111,9 +112,11 @@ def test_a_model_that_another_thread_runs_is_recorded() -> None:
     assert len(record) == NEW
 
 
-def test_a_lens_in_one_thread_leaves_the_forwards_of_another_alone() -> None:
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+def test_a_lens_in_one_thread_leaves_the_forwards_of_another_alone(implementation: str) -> None:
     config = tf.LlamaConfig(**{**architectures.GROUPED, "vocab_size": len(tiny.VOCABULARY)})
-    model, ids = tf.LlamaForCausalLM(config).eval(), prompt(1, 37)
+    model: Any = tf.LlamaForCausalLM._from_config(config, attn_implementation=implementation).eval()
+    ids = prompt(1, 37)
     lens = attnscope.Lens(model, tiny.tokenizer())
     stop, failures = threading.Event(), []
     with torch.no_grad():
@@ -124,6 +127,8 @@ def test_a_lens_in_one_thread_leaves_the_forwards_of_another_alone() -> None:
             try:
                 with torch.no_grad():
                     torch.testing.assert_close(model(ids).logits, want, atol=LOGITS, rtol=0)
+                    if implementation == "eager":
+                        assert len(model(ids, output_attentions=True).attentions) == 3
             except Exception as error:
                 failures.append(error)
 
@@ -139,3 +144,36 @@ def test_a_lens_in_one_thread_leaves_the_forwards_of_another_alone() -> None:
         stop.set()
         thread.join()
     assert not failures, failures[0]
+
+
+def test_a_forward_that_ends_with_its_thread_gives_its_turn_away() -> None:
+    model, ids = architectures.tiny("llama"), prompt()
+
+    def leave(*_given: Any) -> None:
+        raise SystemExit
+
+    with attnscope.record(model) as record:
+        handle = model.model.layers[1].register_forward_hook(leave)
+        thread = threading.Thread(target=lambda: model(ids))
+        thread.start()
+        thread.join()
+        handle.remove()
+        model(ids)
+    assert len(record) == 1
+
+
+def test_steps_after_an_interrupt_are_recorded() -> None:
+    model, ids = architectures.tiny("llama"), prompt()
+
+    def interrupt(*_given: Any) -> None:
+        raise KeyboardInterrupt
+
+    with attnscope.record(model) as record:
+        handle = model.model.layers[1].register_forward_hook(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            model(ids)
+        handle.remove()
+        model(ids)
+        model(ids)
+        assert together([lambda: model(ids)]) == []
+    assert len(record) == 3

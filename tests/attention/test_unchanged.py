@@ -16,7 +16,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 import attnscope
 from attnscope import AttnscopeError
 from tests.attention import architectures, reference
-from tests.attention.test_recording import prompt
+from tests.attention.running import prompt
 from tests.tolerances import LOGITS, SHALLOW
 
 INTERFACE = ["llama", "gemma2, softcap and window", "gpt-oss, sinks and window", "gpt2", "mistral, window"]
@@ -189,3 +189,42 @@ def test_what_the_model_computes_is_bit_for_bit_what_it_was(
         with attnscope.record(model, queries=queries):
             recorded = model(input_ids=ids).logits
     assert torch.equal(plain, recorded)
+
+
+@pytest.mark.parametrize(("name", "implementation"), [("llama", "sdpa"), ("llama", "eager"), ("gpt2", "eager")])
+def test_dropout_is_drawn_once_however_many_record(name: str, implementation: str) -> None:
+    model = tiny(name, implementation).train()
+    for each in model.modules():
+        for key in ("attention_dropout", "attn_dropout"):
+            if isinstance(getattr(each, key, None), float):
+                setattr(each, key, 0.3)
+    torch.manual_seed(5)
+    plain, after = model(**batch()).loss, torch.rand(1)
+    torch.manual_seed(5)
+    with attnscope.record(model), attnscope.record(model, queries=["all"]):
+        inside = model(**batch()).loss
+    assert torch.equal(plain, inside)
+    assert torch.equal(after, torch.rand(1))
+
+
+def test_a_hook_of_ones_own_still_gets_the_weights_of_eager_attention() -> None:
+    model, shapes = tiny("llama", "eager"), []
+    with attnscope.record(model, layers=[0]):
+        handle = model.model.layers[1].self_attn.register_forward_hook(lambda _m, _i, out: shapes.append(out[1].shape))
+        model(prompt(1, 8))
+        handle.remove()
+    assert shapes == [(1, 4, 8, 8)]
+
+
+@pytest.mark.parametrize("name", ["llama", "falcon", "mpt"])
+def test_a_copy_made_inside_is_a_model_of_its_own(name: str) -> None:
+    model, ids = architectures.tiny(name), prompt(1, 9)
+    with attnscope.record(model) as record:
+        model(ids)
+        copied = copy.deepcopy(model)
+        inside = copied(ids).logits
+    assert len(record) == 1
+    torch.testing.assert_close(copied(ids).logits, inside, atol=LOGITS, rtol=LOGITS)
+    with attnscope.record(copied) as again:
+        copied(ids)
+    np.testing.assert_allclose(again.received[0].values, record.received[0].values, atol=SHALLOW)

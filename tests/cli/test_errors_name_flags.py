@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -98,19 +98,83 @@ def test_a_part_of_an_error_may_mix_words_and_parameters() -> None:
     assert error.message(lambda parameter: f"<{parameter.name}>") == "a (<layers>): b; pass <chat>"
 
 
-PYTHON_ONLY = {"classes", "edits", "keys", "measure", "rows", "text", "texts", "tokenizer"}
-"""The command line takes one text and no positions, and shows tables instead of letting you ask a record."""
+# fmt: off
+PYTHON_ONLY = {
+    "answer", "beside", "classes", "columns", "condition", "conditions", "count", "edits", "folder", "head",
+    "ids", "keys", "layer", "loaded", "measure", "minus", "most", "name", "number", "other", "path", "prompts",
+    "rounds", "rows", "rule", "text", "texts", "tokenizer",
+}
+# fmt: on
+"""The command line takes one text and no positions, and shows tables instead of letting you ask a record or a run."""
+
+Helpers = dict[tuple[str, str], tuple[int, str]]
+"""(file, function) -> at which place, and under which name, a function takes the name of a parameter."""
 
 
 def test_every_parameter_that_an_error_names_is_a_flag_of_some_command() -> None:
     group = typer.main.get_command(app)
     flags = {flag for verb in group.commands for flag in flags_of(group, [verb])}  # type: ignore[attr-defined]
-    named = set()
-    for file in SOURCES.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.Call) or getattr(node.func, "id", "") != "Parameter" or not node.args:
-                continue
-            if isinstance(node.args[0], ast.Constant):
-                named.add(str(node.args[0].value))
+    named = named_parameters({str(file): ast.parse(file.read_text(encoding="utf-8")) for file in SOURCES.rglob("*.py")})
     assert {"device", "out", "limit"} <= named
     assert {name for name in named if flag_name(name) not in flags} == PYTHON_ONLY
+
+
+def test_a_parameter_is_seen_however_an_error_comes_by_its_name() -> None:
+    one = """
+def refuse(value, what="quiet"): raise AttnscopeError("no", where=Parameter(what))
+def _more(what, why): refuse(why, what=what)
+def seen(): Parameter("plain"), _more("passed", "not this"), refuse(1, f"formatted[{1}]")
+class Some:
+    def _complain(self, what): _more(what, 1)
+    def seen(self): self._complain("method")
+"""
+    other = "refuse(1, 'elsewhere'); _more('another function', 1); refuse(1, chosen)"
+    found = named_parameters({"one.py": ast.parse(one), "other.py": ast.parse(other)})
+    assert found == {"quiet", "plain", "passed", "formatted", "method", "elsewhere"}
+
+
+def named_parameters(files: Mapping[str, ast.Module]) -> set[str]:
+    """The names that `Parameter` gets: where it is called, and where functions are called that hand one on to it."""
+    helpers: Helpers = {("", "Parameter"): (0, "name")}
+    named: set[str] = set()
+    known = 0
+    while known < len(helpers):
+        known = len(helpers)
+        for file, tree in files.items():
+            for function in ast.walk(tree):
+                if isinstance(function, ast.FunctionDef):
+                    named |= _hands_on(file, function, helpers)
+    for file, tree in files.items():
+        for given in _names_given(file, tree, helpers):
+            if isinstance(given, ast.JoinedStr):  # f"swaps[{label!r}]"
+                given = given.values[0]
+            if isinstance(given, ast.Constant):
+                named.add(str(given.value).partition("[")[0])
+    return named
+
+
+def _hands_on(file: str, function: ast.FunctionDef, helpers: Helpers) -> set[str]:
+    """Add a function to the helpers if it hands a name on; return that name's default, if there is one."""
+    arguments = [each.arg for each in function.args.args]
+    for given in _names_given(file, function, helpers):
+        if isinstance(given, ast.Name) and given.id in arguments:
+            place = arguments.index(given.id)
+            helpers[file * function.name.startswith("_"), function.name] = place - (arguments[0] == "self"), given.id
+            defaults = dict(zip(reversed(arguments), reversed(function.args.defaults), strict=False))
+            default = defaults.get(given.id)
+            return {str(default.value)} if isinstance(default, ast.Constant) else set()
+    return set()
+
+
+def _names_given(file: str, tree: ast.AST, helpers: Helpers) -> Iterator[ast.expr]:
+    for call in ast.walk(tree):
+        if not isinstance(call, ast.Call):
+            continue
+        own = isinstance(call.func, ast.Attribute) and getattr(call.func.value, "id", "") == "self"
+        name = call.func.attr if own and isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        helper = helpers.get((file, name)) or helpers.get(("", name))
+        if helper is None:
+            continue
+        place, keyword = helper
+        yield from call.args[place : place + 1]
+        yield from (each.value for each in call.keywords if each.arg == keyword)

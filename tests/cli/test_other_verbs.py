@@ -57,3 +57,14 @@ def test_help_never_loads_torch() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     assert b"--queries" in done.stdout
+
+
+def test_the_module_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "attnscope", "--version"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("attnscope ")
+    done = subprocess.run(
+        [sys.executable, "-m", "attnscope", "new", "/no/folder"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1

@@ -206,7 +206,7 @@ def test_a_long_prompt_comes_in_parts_and_a_long_token_is_cut(explored: Run, tmp
 @pytest.mark.parametrize(
     ("part", "words"),
     [
-        ({"kind": "heatmap", "measure": "questoin"}, "there is no measure 'questoin'"),
+        ({"kind": "heatmap", "measure": "questoin"}, "there is no class or measure 'questoin'"),
         ({"kind": "heatmap", "models": ["three"]}, "there is no 'three' in models"),
         ({"kind": "pie"}, "unknown kind of figure 'pie'"),
         ({"kind": "lines", "panels": [{"model": "one", "layer": 77, "head": 0}]}, "layer 77 of one was not measured"),

@@ -20,7 +20,10 @@ from attnscope.explorer.views.choices import HeadChoice
 from attnscope.explorer.views.compare import HeadSide, pair
 from attnscope.explorer.views.head import head_facts
 from attnscope.explorer.views.prompt import PromptChoice, prompt_text
+from attnscope.figures.validation import options_of
+from attnscope.figures.write import make_figure
 from attnscope.runs.columns import TABLES
+from attnscope.study.schema import FigureSpec
 from tests.analysis.conftest import performed, study
 from tests.handmade import exported, sealed
 from tests.models import tiny
@@ -247,3 +250,13 @@ def test_a_character_of_several_tokens_is_shown_once(models: tuple[Path, Path], 
 def client_figure(run: Run, part: dict[str, Any]) -> str:
     answer = TestClient(make_app(ServedRuns([run.path]))).post(f"/api/runs/{run.path.name}/figure", json=part)
     return json.dumps(answer.json()["chart"]["datasets"], ensure_ascii=False)
+
+
+def test_the_caption_of_a_map_names_what_is_measured_which_need_not_be_attention(explored: Run) -> None:
+    parts = [
+        {"name": "map", "kind": "heatmap", "measure": each, "difference": ["none", "filler"]}
+        for each in ("entropy", "question")
+    ]
+    captions = [make_figure(explored, options_of(FigureSpec(**each))).look.caption for each in parts]
+    assert captions[0].startswith("Change in entropy (nats), measured from the last token, mean over n = ")
+    assert captions[1].startswith("Change in attention from the last token, mean over n = ")

@@ -156,7 +156,11 @@ def test_a_difference_has_its_interval_and_its_significance() -> None:
 
 @pytest.mark.parametrize(
     ("measure", "told"),
-    [(["hash", "star"], "no measure 'star'"), (["hash", "sink"], "sink can't be added"), ("hsh", "near: hash")],
+    [
+        (["hash", "star"], "no class or measure 'star'"),
+        (["hash", "sink"], "sink can't be added"),
+        ("hsh", "near: hash"),
+    ],
 )
 def test_a_sum_that_makes_no_sense_is_refused(tmp_path: Path, measure: Any, told: str) -> None:
     text = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -101,6 +102,44 @@ def test_what_only_insertions_have_is_left_out_for_a_plugins_edit(run: Path) -> 
     assert of_others == [{"mass", "enrichment"}] * 2, quantities
 
 
+def test_the_whole_package_on_the_page_is_the_dummy_plugin_with_one_member() -> None:
+    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    (shown,) = (tomllib.loads(block) for block in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if "build" in block)
+    real = tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))
+    assert shown["build-system"] == real["build-system"]
+    assert shown["tool"] == real["tool"]
+    (group,) = shown["project"].pop("entry-points")
+    assert group in real["project"]["entry-points"]
+    assert shown["project"] == {"name": "attnscope-dummy", "version": "1.0", "dependencies": ["attnscope"]}
+
+
+@pytest.mark.parametrize("verb", ["report", "compare", "export"])
+def test_a_run_names_the_package_that_is_not_installed(run: Path, tmp_path: Path, verb: str) -> None:
+    alone = attnscope(tmp_path, verb, run)
+    alone.refuses("this run was made with attnscope-dummy 1.0, which is not installed here", "install attnscope-dummy")
+
+
+@pytest.mark.parametrize(
+    ("used", "unknown"),
+    [
+        ({"measure": {"queries": ["last"], "measures": ["received", "reach"]}}, "unknown measure 'reach'"),
+        ({"figures": [{"name": "lengths", "kind": "lengths"}]}, "unknown kind of figure 'lengths'"),
+    ],
+    ids=["measure", "figure"],
+)
+def test_a_report_without_the_package_is_refused_and_what_it_drew_stays(
+    plugin: Path, tiny_model: Path, tmp_path: Path, used: dict[str, object], unknown: str
+) -> None:
+    own = {"set": "problems", "count": 2}
+    parts = {"prompts": own, "conditions": ["none"], "classes": {}, "measure": {"queries": ["last"]}, "figures": []}
+    (tmp_path / "study.yaml").write_text(study(tiny_model, **{**parts, **used}), encoding="utf-8")
+    done = attnscope(plugin, "run", tmp_path / "study.yaml", "--out", tmp_path / "run")
+    assert done.code == 0, done.err
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    attnscope(tmp_path, "report", tmp_path / "run").refuses("attnscope-dummy 1.0", unknown, "install attnscope-dummy")
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
+
+
 def test_a_plugins_measure_is_proven_stored_drawn_and_offered(run: Path, plugin: Path) -> None:
     heads = pl.read_parquet(run / "heads.parquet").filter(pl.col("measure") == "reach")
     assert len(heads) == 4 * 3 * 2 * 2 * 4
@@ -153,7 +192,8 @@ THING = Wrong()
 
 def test_a_backend_that_is_a_little_wrong_is_refused(tiny_model: Path, tmp_path: Path) -> None:
     site = offer(tmp_path, "attnscope.backends", "wrong:THING", WRONG_BACKEND)
-    attnscope(site, "measure", "a # b", "--model", tiny_model).refuses("can't be read exactly", "differ by")
+    refused = attnscope(site, "measure", "a # b", "--model", tiny_model)
+    refused.refuses("the backend 'wrong' is 1.0e-03 off eager attention", "package wrong", "leave it out")
 
 
 SHARE = """

@@ -148,6 +148,19 @@ def test_the_command_says_what_it_repaired(copy: Path, finished: Path, run: Comm
     assert "nothing to do" in run("run", study, "--out", str(copy)).out
 
 
+@pytest.mark.parametrize("name", ["prompts.parquet", "mass.parquet", "shards"])
+def test_a_report_that_cant_be_made_leaves_the_one_before(copy: Path, run: Command, name: str) -> None:
+    flip(file_of(copy, name), 200)
+    before = everything_in(copy)
+    run("report", copy).refuses("changed or damaged", "repeat the same 'attnscope run'")
+    assert everything_in(copy) == before
+    assert copy / "figures" / "mass.svg" in before
+
+
+def everything_in(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def test_an_edited_comment_in_the_runs_own_study_file_is_taken_over(copy: Path) -> None:
     (copy / "study.yaml").write_text("# mine\n" + (copy / "study.yaml").read_text())
     with pytest.raises(DamagedError, match="study file was changed"):

@@ -116,7 +116,7 @@ def test_every_measure_is_in_the_tables_by_name(
     mapped = measure_values(Side(run, "one", "none"), "all", ["distance"], enrichment=False, where="here")
     np.testing.assert_array_equal(mapped.values, far.value)
     assert set(run.table("heads").collect()["measure"]) == {"entropy", "distance"}
-    with pytest.raises(AttnscopeError, match="no measure 'concentration' in this run"):
+    with pytest.raises(AttnscopeError, match="no class or measure 'concentration' in this run"):
         measure_values(Side(run, "one", "none"), "all", ["concentration"], enrichment=False, where="here")
 
 

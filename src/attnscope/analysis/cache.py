@@ -3,7 +3,7 @@
 A run's report writes them; later readers use them and compute what is missing. A file name contains a hash of the
 question, the tables and everything else the answer depends on (the seed, the rounding error), so a result of other
 tables is never used; and a checksum of that hash and the file's bytes, so one that is damaged or that was given the
-name of another question is never used.
+name of another question is never used: the answer is computed again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -55,11 +54,8 @@ def _intact(path: Path, name: str) -> bytes | None:
     try:
         data = path.read_bytes()
     except OSError:
-        data = b""
-    if path.name == _file_name(name, data):
-        return data
-    warnings.warn(f"{path} was changed or damaged: its numbers are computed again", stacklevel=3)
-    return None
+        return None
+    return data if path.name == _file_name(name, data) else None
 
 
 def _write(folder: Path, name: str, result: pl.DataFrame) -> str:

@@ -45,7 +45,7 @@ def measure_values(side: Side, queries: str, names: Sequence[str], *, enrichment
     if name in OF_INSERTIONS and base_condition(run) is not None:
         return _of_insertion(side, queries, name)
     raise AttnscopeError(
-        f"there is no measure '{name}' in this run",
+        f"there is no class or measure '{name}' in this run",
         where=where,
         allowed=near(name, measure_names(run)),
         todo="use one of these",

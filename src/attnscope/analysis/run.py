@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from attnscope.arguments import names_of, path_of, place_of, text_of
 from attnscope.errors import AttnscopeError, Parameter, near
+from attnscope.places import check_place, writing, written_whole
 from attnscope.runs.columns import EXPORTS, TABLES
 from attnscope.runs.export import exported
 from attnscope.runs.integrity import DamagedError, is_intact, refuse_if_changed
@@ -263,10 +264,11 @@ class Run:
             if file is None
             else Path(path_of(file, "file", "a file for the table"))
         )
-        partial = path.with_name(f".{path.name}.partial")
-        try:
-            if file is None:
+        if file is None:
+            with writing(path, "the table"):
                 path.parent.mkdir(exist_ok=True)
+        check_place(path, "the table")
+        with written_whole(path, "the table") as partial:
             writer = parquet_writer(table, partial)
             try:
                 for model, condition, prompt, cell in self._cells.select("model", "condition", "prompt", "cell").rows():
@@ -275,16 +277,6 @@ class Run:
                     writer.write_batch(exported(table, where, labels, self.cells.arrays(cell)))
             finally:
                 writer.close()
-            partial.replace(path)
-        except OSError as error:
-            raise AttnscopeError(
-                f"can't write the table: {error.strerror or error}",
-                where=str(path),
-                allowed="a file in a folder you can write to",
-                todo="choose another file",
-            ) from error
-        finally:
-            partial.unlink(missing_ok=True)
         return path
 
     def clusters(self, prompts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:

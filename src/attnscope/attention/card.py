@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -69,7 +70,7 @@ def _plain(meter: Meter, ids: Sequence[int]) -> Callable[[], Any]:
     name = "sdpa" if getattr(model, "_supports_sdpa", False) else "eager"
 
     def run() -> Any:
-        with quiet(model), implementation(model, name):
+        with quiet(model), implementation(model, name, threading.get_ident()):
             return model.base_model(input_ids=given)
 
     return run

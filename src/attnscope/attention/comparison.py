@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from attnscope.attention.backends import BACKENDS
 from attnscope.attention.blame import not_finite
 from attnscope.attention.eager import EagerModules
-from attnscope.attention.eager_reference import Reference
+from attnscope.attention.eager_reference import EagerRecorder
 from attnscope.attention.forward import Forward
 from attnscope.attention.probe import Probe
 from attnscope.errors import AttnscopeError
@@ -31,8 +31,8 @@ class Sides:
     measured: Forward
     blocks: Forward
     """Measured again in small blocks: a probe is shorter than a block, and prompts are longer."""
-    reference: Reference
-    exact: Reference | None
+    reference: EagerRecorder
+    exact: EagerRecorder | None
     reason: str | None
     way: str
     eager: EagerModules | None
@@ -80,7 +80,7 @@ def _distance_of(measure: Measure, probe: Probe, sides: Sides) -> Distance:
     return Distance(distance, max(FLOOR * scale, TIMES * rounding), rounding)
 
 
-def _distance(side: Forward | Reference, truth: Reference, measure: Measure, layer: int) -> float:
+def _distance(side: Forward | EagerRecorder, truth: EagerRecorder, measure: Measure, layer: int) -> float:
     """NaN if anything is NaN. What near-ties can move is not counted."""
     results = side.layers if isinstance(side, Forward) else side.results
     apart = (results[layer].values[measure.name].double() - truth.results[layer].values[measure.name].double()).abs()
@@ -90,7 +90,7 @@ def _distance(side: Forward | Reference, truth: Reference, measure: Measure, lay
     return float(apart.max())
 
 
-def _furthest(side: Forward, truth: Reference, measure: Measure, layers: Sequence[int]) -> float:
+def _furthest(side: Forward, truth: EagerRecorder, measure: Measure, layers: Sequence[int]) -> float:
     """The largest distance; infinite if anything is NaN."""
     distance = most([_distance(side, truth, measure, layer) for layer in layers])
     return float("inf") if distance != distance else distance
@@ -101,7 +101,7 @@ def most(values: Sequence[float]) -> float:
     return float(torch.tensor(list(values) or [0.0], dtype=torch.float64).max())
 
 
-def _worst(measured: Forward, truth: Reference, measure: Measure, layers: Sequence[int]) -> tuple[int, int]:
+def _worst(measured: Forward, truth: EagerRecorder, measure: Measure, layers: Sequence[int]) -> tuple[int, int]:
     """The layer and head that differ most, or the first that is not a number."""
     worst, place = -1.0, (layers[0], 0)
     for layer in layers:

@@ -14,6 +14,7 @@ from attnscope.attention.interface import quiet
 from attnscope.attention.precision import can_widen, widened
 from attnscope.attention.proof import Proof
 from attnscope.attention.recorder import Recorder, Wanted
+from attnscope.attention.turns import lock_of
 from attnscope.errors import AttnscopeError
 from attnscope.measures.received import RECEIVED
 
@@ -22,9 +23,16 @@ def prove_decode(
     model: PreTrainedModel, name: str, ids: Sequence[int], layers: Sequence[int], proof: Proof
 ) -> Proof | None:
     """Read the last token of a probe with the others in the cache; None for a model that takes no cache."""
+    with lock_of(model):
+        return _prove_decode(model, name, ids, layers, proof)
+
+
+def _prove_decode(
+    model: PreTrainedModel, name: str, ids: Sequence[int], layers: Sequence[int], proof: Proof
+) -> Proof | None:
     if model.dtype in (torch.float16, torch.bfloat16) and can_widen(model, torch.float32) is None:
         with widened(model, torch.float32):
-            return prove_decode(model, name, ids, layers, proof)
+            return _prove_decode(model, name, ids, layers, proof)
     tokens = torch.as_tensor([list(ids)], device=input_device(model))
     expected = reference_row(model, tokens, layers)
     recorder = Recorder(Wanted(torch.ones(1, 1, 1, device=tokens.device), frozenset(layers), stop=False))

@@ -20,7 +20,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from attnscope.attention.call import MatrixCall
-from attnscope.attention.interface import hears, hooks_kept, implementation
+from attnscope.attention.hooks import only_for
+from attnscope.attention.interface import hears, hooks_kept, implementation, is_own
+from attnscope.errors import AttnscopeError
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ def find_modules(model: PreTrainedModel, inputs: dict[str, Any]) -> EagerModules
         for module in model.modules():
             handle = module.register_forward_hook(note)
             stack.callback(handle.remove)
-        stack.enter_context(implementation(model, "eager"))
+        stack.enter_context(implementation(model, "eager", threading.get_ident()))
         with hooks_kept(model):
             outputs = model.base_model(**inputs, output_attentions=True)
     weights = getattr(outputs, "attentions", None) or ()
@@ -59,6 +61,8 @@ class MatrixListener(Protocol):
     """Is handed the attention weights of each layer."""
 
     layers: frozenset[int]
+    exclusive: bool
+    """Whether it belongs to the forward that runs, and is not around it."""
     thread: int | None
     """The only thread whose calls it hears; None for all threads."""
 
@@ -82,19 +86,38 @@ def opened_eagerly(model: PreTrainedModel, listener: MatrixListener, modules: Ea
                 continue
             eager = modules[layers[0]]
             taker = _Taker(model, listener, layers, eager.place)
+            stack.enter_context(_standing(eager.module, taker))
             hooks = [
-                model.base_model.register_forward_pre_hook(taker.begin),
-                eager.module.register_forward_pre_hook(taker.ask, with_kwargs=True),
-                eager.module.register_forward_hook(taker),
+                model.base_model.register_forward_pre_hook(only_for([model.base_model], taker.begin)),
+                eager.module.register_forward_pre_hook(only_for([eager.module], taker.ask), with_kwargs=True),
+                eager.module.register_forward_hook(only_for([eager.module], taker.take)),
             ]
             for hook in hooks:
                 stack.callback(hook.remove)
-        stack.enter_context(implementation(model, "eager"))
+        stack.enter_context(implementation(model, "eager", listener.thread))
         yield
 
 
+_takers: dict[int, list[_Taker]] = {}
+_lock = threading.Lock()
+
+
+@contextmanager
+def _standing(module: nn.Module, taker: _Taker) -> Iterator[None]:
+    """Inside, the taker is one of those at the module, in the order of their hooks."""
+    with _lock:
+        _takers[id(module)] = [*_takers.get(id(module), []), taker]
+    try:
+        yield
+    finally:
+        with _lock:
+            left = _takers[id(module)] = [each for each in _takers[id(module)] if each is not taker]
+            if not left:
+                del _takers[id(module)]
+
+
 class _Taker:
-    """A hook that hands a module's weights over and lets them go. `layers`: those the module makes, in turn."""
+    """Hands a module's weights over and lets them go. `layers`: those the module makes, in turn."""
 
     def __init__(self, model: PreTrainedModel, listener: MatrixListener, layers: list[int], place: int) -> None:
         self.model, self.listener, self.place = model, listener, place
@@ -107,7 +130,7 @@ class _Taker:
 
     def ask(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         names = inspect.signature(module.forward).parameters
-        if "output_attentions" in names and hears(self.listener.thread):
+        if "output_attentions" in names and self._hears():
             place = list(names).index("output_attentions")
             if place < len(args):
                 args = (*args[:place], True, *args[place + 1 :])
@@ -115,21 +138,44 @@ class _Taker:
                 kwargs = {**kwargs, "output_attentions": True}
         return args, kwargs
 
-    def __call__(self, _module: nn.Module, _args: Any, output: tuple[Any, ...]) -> tuple[Any, ...]:
-        if not hears(self.listener.thread):
+    def _hears(self) -> bool:
+        """Forwards of ours are for those who run them, not for a recording around them."""
+        return hears(self.listener.thread) and (self.listener.exclusive or not is_own())
+
+    def take(self, module: nn.Module, _args: Any, output: tuple[Any, ...]) -> tuple[Any, ...]:
+        if not self._hears():
             return output
         turn = getattr(self._here, "turn", 0)
         self._here.turn = turn + 1
         layer = self.layers[turn % len(self.layers)]
         if layer in self.listener.layers:
+            _refuse_dropout(module)
             with torch.no_grad():
                 self.listener.attention(layer, self._call(layer, output[self.place].detach()))
+        if _takers.get(id(module), [self])[-1] is not self:
+            return output  # another one needs the weights too
         return (*output[: self.place], None, *output[self.place + 1 :])
 
     def _call(self, layer: int, weights: Tensor) -> MatrixCall:
         if weights.shape[3] < weights.shape[2]:
             raise NotImplementedError(f"{type(self.model).__name__} attends to a grid of its own, not to the tokens")
         return MatrixCall(weights, _visible(weights, _window(self.model, layer), self.listener.real))
+
+
+def _refuse_dropout(module: nn.Module) -> None:
+    """What a module returns after dropout is not what it attended to."""
+    if not module.training:
+        return
+    parts = {name: each.p for name, each in module.named_modules() if isinstance(each, nn.Dropout)}
+    rates = parts | {name: each for name, each in vars(module).items() if "dropout" in name and isinstance(each, float)}
+    for name, rate in rates.items():
+        if rate > 0 and not name.startswith("resid"):
+            raise AttnscopeError(
+                f"{type(module).__name__} shows its attention weights only after dropout",
+                where=f"{name}, {rate:g}",
+                allowed="models in evaluation mode, or without dropout of attention",
+                todo="call model.eval(), or set the dropout to 0",
+            )
 
 
 def _window(model: PreTrainedModel, layer: int) -> int | None:

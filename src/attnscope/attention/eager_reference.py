@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from attnscope.attention.reduce import unsettled_rows
 from attnscope.measures.received import RECEIVED
 
 
-class Reference(Recorder):
+class EagerRecorder(Recorder):
     """Reads eager's own weights by the declared references; keeps how far near-ties could move a measure."""
 
     def __init__(self, wanted: Wanted, rounding: float = 1e-5) -> None:
@@ -41,14 +42,14 @@ class Reference(Recorder):
 
 def eager_reference(
     model: PreTrainedModel, inputs: Mapping[str, Any], wanted: Wanted, modules: EagerModules | None
-) -> Reference:
+) -> EagerRecorder:
     """What eager attention gives: one layer's weights at a time where its modules are known, else all at once."""
-    recorder = Reference(Wanted(**{**vars(wanted), "stop": False}))
+    recorder = EagerRecorder(Wanted(**{**vars(wanted), "stop": False}))
     if modules is not None and wanted.layers <= set(modules):
         with quiet(model), opened_eagerly(model, recorder, modules):
             recorder.hidden = hidden_of(model.base_model(**without_cache(model, inputs)))
         return recorder
-    with quiet(model), hooks_kept(model), implementation(model, "eager"):
+    with quiet(model), hooks_kept(model), implementation(model, "eager", threading.get_ident()):
         outputs = model.base_model(**without_cache(model, inputs), output_attentions=True)
         recorder.hidden = hidden_of(outputs)
         weights = getattr(outputs, "attentions", None)
@@ -74,7 +75,7 @@ def reference_row(model: PreTrainedModel, ids: Tensor, layers: Sequence[int]) ->
 
 def exact_reference(
     model: PreTrainedModel, inputs: Mapping[str, Any], wanted: Wanted, modules: EagerModules | None
-) -> tuple[Reference | None, str | None]:
+) -> tuple[EagerRecorder | None, str | None]:
     """Eager in float64, or why it can't be had."""
     if model.dtype == torch.float64:
         return None, "the model computes in float64"

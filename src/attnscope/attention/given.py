@@ -68,7 +68,8 @@ def real_tokens(mask: Any, batch: int, queries: int, cached: int) -> tuple[Tenso
     """
     mask = mask.get("full_attention", next(iter(mask.values()), None)) if isinstance(mask, dict) else mask
     if isinstance(mask, Tensor) and mask.dim() == 2 and mask.shape[1] >= queries:
-        return mask.bool(), mask[:, -queries:].bool().cpu()
+        start = min(cached, mask.shape[1] - queries)  # a mask may be as long as a cache that is not full yet
+        return mask[:, : start + queries].bool(), _some(mask[:, start : start + queries].bool().cpu())
     everything = torch.ones(batch, queries, dtype=torch.bool)
     if not isinstance(mask, Tensor) or mask.dim() != 4 or mask.shape[2] != queries:
         return None, everything
@@ -84,4 +85,29 @@ def real_tokens(mask: Any, batch: int, queries: int, cached: int) -> tuple[Tenso
             allowed="masks in which some query sees the last token, or a mask of two dimensions",
             todo="let the last token see itself, or give the pads in a mask of two dimensions",
         )
-    return None, real.expand(batch, -1).cpu()
+    return None, _some(real.expand(batch, -1).cpu())
+
+
+def _some(real: Tensor) -> Tensor:
+    """Refuse prompts that are pads only: nothing in them attends."""
+    alone = (~real.any(1)).nonzero()
+    if len(alone):
+        raise AttnscopeError(
+            f"prompt {int(alone[0, 0])} of the batch has no token in this forward, only pads",
+            where="attention_mask",
+            allowed="batches in which every prompt has a token",
+            todo="leave that prompt out, or check the attention mask",
+        )
+    return real
+
+
+def refuse_mask(module: nn.Module, mask: Any) -> None:
+    """Eager attention adds a mask to the scores: one of True and False hides nothing from it."""
+    eager = getattr(getattr(module, "config", None), "_attn_implementation", None) == "eager"
+    if eager and isinstance(mask, Tensor) and mask.dim() == 4 and mask.dtype == torch.bool:
+        raise AttnscopeError(
+            "eager attention adds a mask to its scores, so one of True and False hides nothing",
+            where="attention_mask, of four dimensions",
+            allowed="0 where a query sees a key and -inf where it doesn't, or a mask of two dimensions",
+            todo="give numbers, or load the model with attn_implementation='sdpa'",
+        )

@@ -30,7 +30,8 @@ from attnscope.attention.recorder import Own, plain_output
 from attnscope.attention.rotary import fresh_rotary, length_matters
 from attnscope.attention.turns import lock_of
 
-NAME, EAGER = "sdpa", "eager"
+SDPA, EAGER = "sdpa", "eager"
+IMPLEMENTATION = "_attn_implementation"  # of a config
 
 Attention = Callable[..., tuple[Tensor, Tensor | None]]
 """An attention function as transformers calls it; gives the output (B, Sq, H, Dv), and the weights if it makes them."""
@@ -61,8 +62,8 @@ class _Doors:
         with self.lock:
             if self.sdpa is None:
                 table = AttentionInterface._global_mapping
-                self.sdpa, self.find = table[NAME], AttentionInterface.get_interface
-                table[NAME] = partial(uncompiled(_attention), NAME, self.sdpa)
+                self.sdpa, self.find = table[SDPA], AttentionInterface.get_interface
+                table[SDPA] = partial(uncompiled(_attention), SDPA, self.sdpa)
                 AttentionInterface.get_interface = uncompiled(_finder(self.find))  # type: ignore[method-assign]
             for module in modules:
                 self.listeners[id(module)] = [*self.listeners.get(id(module), []), listener]
@@ -76,7 +77,7 @@ class _Doors:
                 else:
                     self.listeners.pop(id(module), None)
             if not self.listeners and self.sdpa is not None:
-                AttentionInterface._global_mapping[NAME] = self.sdpa
+                AttentionInterface._global_mapping[SDPA] = self.sdpa
                 AttentionInterface.get_interface = self.find  # type: ignore[assignment]
                 self.sdpa = self.find = None
 
@@ -121,23 +122,27 @@ def _attention(
 ) -> tuple[Tensor, Tensor | None]:
     """function: what the model would call, were there no door; name: what its config calls that."""
     listeners, layer = _doors.of(module), getattr(module, "layer_idx", None)
-    switched = name == NAME and (given.get("softcap") is not None or given.get("s_aux") is not None)  # from eager
+    switched = name == SDPA and (given.get("softcap") is not None or given.get("s_aux") is not None)  # from eager
     if not switched and (not listeners or layer is None):  # no layer: a vision or audio tower beside the text model
         return function(module, query, key, value, attention_mask, **given)
     call = _call(module, query, key, value, attention_mask, given)
     if name == EAGER:
         call = replace(call, own_output=True)
 
+    own: list[tuple[Tensor, Tensor | None]] = []
+
     def unheard() -> tuple[Tensor, Tensor | None]:
-        if name == EAGER or call.native:
-            return function(module, query, key, value, attention_mask, **given)
-        return _present(plain_output(call)), None
+        if not own:  # once, whoever asks: dropout must not be drawn twice
+            as_meant = name == EAGER or call.native
+            result = function(module, query, key, value, attention_mask, **given) if as_meant else None
+            own.append((_present(plain_output(call)), None) if result is None else result)
+        return own[0]
 
     if layer is None:
         return unheard()
     outputs = [listener.attention(layer, call, lambda: unheard()[0]) for listener in listeners]
     output = next((each for each in outputs if each is not None), None)
-    return unheard() if output is None else (output, None)
+    return unheard() if output is None or (own and output is own[0][0]) else (output, None)
 
 
 def _present(output: Tensor | None) -> Tensor:
@@ -178,7 +183,7 @@ def opened(model: nn.Module, listener: Listener, *, as_is: bool = False) -> Iter
     """
     modules = list(model.modules())
     names = {config._attn_implementation_internal for config in _configs(model)}
-    with nullcontext() if as_is and names <= {NAME, EAGER} else implementation(model, NAME):
+    with nullcontext() if as_is and names <= {SDPA, EAGER} else implementation(model, SDPA, listener.thread):
         _doors.open(modules, listener)
         try:
             yield
@@ -191,43 +196,61 @@ def hears(thread: int | None) -> bool:
     return thread is None or thread == threading.get_ident()
 
 
-class _Settings:
-    """What each config names as its attention implementation: its own, below those set by whoever is inside.
+class _Names:
+    """The attention implementation that each config seems to name, and to which thread; the configs are not changed.
 
-    Whoever leaves takes away its own setting only, so it does not matter in which order they leave.
+    Whoever leaves takes away its own entry only, so it does not matter in which order they leave.
     """
 
     def __init__(self) -> None:
-        self.names: dict[int, list[tuple[object, str]]] = {}
+        self.inside: dict[int, list[tuple[object, str, int | None]]] = {}
+        self.before: dict[type, property] = {}
 
-    def set(self, config: Any, owner: object, name: str) -> None:
-        self.names.setdefault(id(config), [(None, config._attn_implementation_internal)]).append((owner, name))
-        config._attn_implementation_internal = name
+    def enter(self, config: Any, owner: object, name: str, thread: int | None) -> None:
+        if not self.inside.get(id(config)):
+            cls = next(each for each in type(config).__mro__ if IMPLEMENTATION in vars(each))
+            if cls not in self.before:
+                self.before[cls] = vars(cls)[IMPLEMENTATION]
+                setattr(cls, IMPLEMENTATION, _seeming(self.before[cls]))
+        self.inside[id(config)] = [*self.inside.get(id(config), []), (owner, name, thread)]
 
-    def take_back(self, config: Any, owner: object) -> None:
-        left = self.names[id(config)] = [each for each in self.names[id(config)] if each[0] is not owner]
-        config._attn_implementation_internal = left[-1][1]
-        if len(left) == 1:
-            del self.names[id(config)]
+    def leave(self, config: Any, owner: object) -> None:
+        self.inside[id(config)] = [each for each in self.inside[id(config)] if each[0] is not owner]
+        if not self.inside[id(config)]:
+            del self.inside[id(config)]
+        if not self.inside:
+            for cls, before in self.before.items():
+                setattr(cls, IMPLEMENTATION, before)
+            self.before.clear()
 
 
-_settings = _Settings()
+_names = _Names()
+
+
+def _seeming(before: property) -> property:
+    def read(config: Any) -> Any:
+        for _, name, thread in reversed(_names.inside.get(id(config), [])):
+            if hears(thread):
+                return name
+        return before.__get__(config)
+
+    return property(read, before.fset)
 
 
 @contextmanager
-def implementation(model: nn.Module, name: str) -> Iterator[None]:
-    """Inside, every config of the model names this attention implementation."""
+def implementation(model: nn.Module, name: str, thread: int | None = None) -> Iterator[None]:
+    """Inside, every config of the model seems to name this attention implementation; to a thread, or to all (None)."""
     configs = {id(config): config for config in _configs(model)}
     owner = object()
     with _doors.lock:
         for config in configs.values():
-            _settings.set(config, owner, name)
+            _names.enter(config, owner, name, thread)
     try:
         yield
     finally:
         with _doors.lock:
             for config in configs.values():
-                _settings.take_back(config, owner)
+                _names.leave(config, owner)
 
 
 _own = threading.local()

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from attnscope.attention.ask import FEW
 from attnscope.attention.blame import not_finite
 from attnscope.attention.forward import Forward, input_device, may_stop, measure_forward
 from attnscope.attention.groups import Rows, row_weights
@@ -302,7 +303,7 @@ def _few(request: Request, lengths: Sequence[int], rows: Sequence[Mapping[str, R
     """Whether the path for few rows is taken."""
     real = torch.arange(max(lengths)) < torch.as_tensor(lengths)[:, None]
     used = (row_weights(request.queries, real, rows) != 0).any(1).any(0)
-    return int(used.sum()) * 8 <= max(lengths)
+    return int(used.sum()) * FEW <= max(lengths)
 
 
 def _arrays(

@@ -34,16 +34,14 @@ def refuse_other_attention(
     if own is None or eager is None or own.shape != eager.shape or own.shape[:2] != real.shape:
         return
     rows = real.to(own.device)
-    apart, scale = (float(each.float().abs().max()) for each in (own[rows] - eager[rows], eager[rows]))
+    apart, scale = largest(own[rows] - eager[rows]), largest(eager[rows])
     if not apart <= limit * scale:
         used = model.config._attn_implementation
-        raise AttnscopeError(
-            f"{name} computes something else with its own attention implementation, '{used}', than with eager "
-            f"attention: its output differs by {apart:.1e}{'' if real.all() else ' beside pads'}",
-            where="model",
-            allowed=f"at most {limit:g} of its largest number, {scale:.1e}",
-            todo="load the model with attn_implementation='eager'",
+        what = (
+            f"{name} computes something else with its own attention implementation, '{used}', "
+            f"than with eager attention: its output differs by {apart:.1e}{'' if real.all() else ' beside pads'}"
         )
+        raise _differs(what, scale, limit)
 
 
 def changed_forward(
@@ -53,13 +51,24 @@ def changed_forward(
     if own is None or recorded is None or own.shape != recorded.shape:
         return None
     finite = own.isfinite()
-    apart, scale = (float(each[finite].float().abs().max()) if finite.any() else 0.0 for each in (own - recorded, own))
+    apart, scale = largest((own - recorded)[finite]), largest(own[finite])
     if apart <= limit * scale and torch.equal(finite, recorded.isfinite()):
         return None
-    used = model.config._attn_implementation
-    return AttnscopeError(
+    what = (
         f"{name} computes something else while it is recorded: its output differs by {apart:.1e} from what it is under "
-        f"its own attention implementation, '{used}'",
+        f"its own attention implementation, '{model.config._attn_implementation}'"
+    )
+    return _differs(what, scale, limit)
+
+
+def largest(values: Tensor) -> float:
+    """The largest absolute number; NaN if one is, 0 of none."""
+    return float(values.float().abs().max()) if values.numel() else 0.0
+
+
+def _differs(what: str, scale: float, limit: float) -> AttnscopeError:
+    return AttnscopeError(
+        what,
         where="model",
         allowed=f"at most {limit:g} of its largest number, {scale:.1e}",
         todo="load the model with attn_implementation='eager'",

@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from attnscope.attention.ask import FEW
+from attnscope.attention.backends import BACKENDS
 from attnscope.attention.forward import input_device, may_stop
 from attnscope.attention.groups import row_weights
 from attnscope.attention.recorder import Wanted
@@ -60,7 +61,7 @@ def asked(model: PreTrainedModel, probe: Probe) -> tuple[dict[str, Any], Wanted,
         frozenset(probe.layers),
         probe.measures,
         ids=ids.tolist(),
-        stop=may_stop(model) and not probe.as_is,
+        stop=may_stop(model) and not probe.as_is and BACKENDS.members.keys() == BACKENDS.built_in.keys(),
         observe=probe.observe,
         real=real if probe.masked else None,
         lengths=[len(prompt) for prompt in probe.prompts] if mixed and not probe.masked else None,

@@ -18,14 +18,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from attnscope.attention.backends import BACKENDS
 from attnscope.attention.comparison import COARSE, Sides, most, refuse_if_apart
 from attnscope.attention.eager import EagerModules
 from attnscope.attention.eager_reference import eager_reference, exact_reference, weight_modules
 from attnscope.attention.forward import Forward, measure_forward
 from attnscope.attention.interface import settings_kept
-from attnscope.attention.own_attention import changed_forward, own_output, refuse_other_attention
+from attnscope.attention.own_attention import changed_forward, largest, own_output, refuse_other_attention
 from attnscope.attention.precision import can_widen, widened
-from attnscope.attention.probe import Probe, asked
+from attnscope.attention.probe import Probe, asked, padded
 from attnscope.attention.turns import lock_of
 from attnscope.errors import AttnscopeError
 from attnscope.measures.received import RECEIVED
@@ -64,6 +65,8 @@ class Proof:
     """How many single rows were compared, besides the groups."""
     heads: dict[int, int]
     paths: frozenset[Path]
+    narrow: bool
+    """Whether the model's own attention weights are read, which have 16 bits."""
     windows: frozenset[int]
     eager: EagerModules | None = field(default=None, repr=False)
     changed: AttnscopeError | None = field(default=None, repr=False)
@@ -71,7 +74,7 @@ class Proof:
 
     def as_data(self) -> dict[str, Any]:
         """For evidence: without modules and errors, layers as text."""
-        skipped = ("eager", "changed", "paths", "windows", "heads")
+        skipped = ("eager", "changed", "narrow", "paths", "windows", "heads")
         facts = {key: value for key, value in vars(self).items() if key not in skipped}
         facts["heads"] = {str(layer): count for layer, count in self.heads.items()}
         facts["backends"] = {str(layer): backend for layer, backend, _ in sorted(self.paths)}
@@ -120,10 +123,23 @@ def _prove(model: PreTrainedModel, name: str, probe: Probe) -> Proof:
     sides = Sides(measured, blocks, reference, exact, why, way, eager, reason is not None)
     proof = _compared(model, name, probe, sides, groups)
     limit = COARSE if sides.coarse else OTHER
-    real = wanted.real if wanted.real is not None else torch.ones_like(inputs["input_ids"], dtype=torch.bool)
+    _, real = padded(probe.prompts, left=probe.left)
+    _refuse_outputs(name, measured, reference.hidden, real, limit=limit)
     refuse_other_attention(model, name, own, reference.hidden, real, limit=limit)
     changed = changed_forward(model, name, own, measured.hidden, limit=limit) if probe.as_is else None
     return replace(proof, changed=changed)
+
+
+def _refuse_outputs(name: str, measured: Forward, eager: Tensor | None, real: Tensor, *, limit: float) -> None:
+    """Refuse a package's backend whose output takes the model elsewhere, be it in the last layer alone."""
+    foreign = sorted({each.backend for each in measured.layers.values()} - set(BACKENDS.built_in))
+    if not foreign or eager is None or measured.hidden is None or eager.shape[:2] != real.shape:
+        return
+    rows = real.to(eager.device)
+    apart, scale = largest((measured.hidden - eager)[rows]), largest(eager[rows])
+    if not apart <= limit * scale:
+        what = f"has an output with which {name} ends {apart:.1e} from where eager attention ends"
+        raise BACKENDS.mistake(foreign[0], "attend: output", what, f"at most {limit * scale:.1e}")
 
 
 def _compared(model: PreTrainedModel, name: str, probe: Probe, sides: Sides, groups: Sequence[str]) -> Proof:
@@ -148,6 +164,7 @@ def _compared(model: PreTrainedModel, name: str, probe: Probe, sides: Sides, gro
         rows=sum(group.isdigit() for group in groups),
         heads={layer: each.shape[1] for layer, each in zip(probe.layers, received, strict=True)},
         paths=paths_of(sides.measured),
+        narrow=narrow and (sides.coarse or sides.eager is not None),
         windows=frozenset(each.window for each in layers if each.window is not None),
         eager=sides.eager,
     )
@@ -171,7 +188,7 @@ def refuse_row_sums(sums: NDArray[Any], proof: Proof, name: str) -> None:
 
     sums: what the keys receive together, of each group.
     """
-    limit = 0.02 if proof.dtype in ("float16", "bfloat16") else OTHER
+    limit = 0.02 if proof.narrow else OTHER
     if proof.row_sum_error > limit or proof.sink_share > 0:
         return
     apart = float(np.abs(sums - 1).max(initial=0.0))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from attnscope.attention.ask import Ask, PairSet, pair_set
+from attnscope.attention.ask import FEW, Ask, PairSet, pair_set
 from attnscope.attention.backends import attend, choose
 from attnscope.attention.backends.reference import attention_matrix, attention_output
 from attnscope.attention.backends.rows import sdpa
@@ -126,7 +126,7 @@ class Recorder:
     def _ask(self, call: AnyCall, hidden: Tensor | None, *, output: bool, edited: bool) -> tuple[Ask, View]:
         """Few rows are read by themselves where torch's attention makes the output; otherwise all of them are."""
         native = isinstance(call, Call) and call.native and not edited
-        few = len(self._rows) * 8 <= call.queries and (native or not output) and isinstance(call, Call)
+        few = len(self._rows) * FEW <= call.queries and (native or not output) and isinstance(call, Call)
         rows = (self._rows if few else self._every).to(call.device)
         weights = self.wanted.weights.to(call.device)
         view = self._views.of(call, rows, hidden)

@@ -23,12 +23,13 @@ from attnscope.attention.blame import not_finite
 from attnscope.attention.call import AnyCall, MatrixCall
 from attnscope.attention.evidence import Evidence, compared_before
 from attnscope.attention.forward import door
-from attnscope.attention.given import arguments_of, caches_of, real_tokens, refuse_weights
+from attnscope.attention.given import arguments_of, caches_of, real_tokens, refuse_mask, refuse_weights
 from attnscope.attention.groups import NAMED, row_weights
+from attnscope.attention.hooks import only_for
 from attnscope.attention.interface import is_own, uncompiled
 from attnscope.attention.proof import Path, refuse_row_sums
 from attnscope.attention.recorder import Own, Recorder, Wanted
-from attnscope.attention.turns import Turn, lock_of
+from attnscope.attention.turns import Depth, Turn, lock_of
 from attnscope.errors import AttnscopeError, Parameter, near
 from attnscope.measures import KEY, Measure
 from attnscope.records import RECEIVED, Labelled
@@ -85,6 +86,7 @@ class Recording:
         self._measures = measures
         self._lock = threading.Lock()
         self._here = threading.local()
+        self._depth = Depth()
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -145,15 +147,18 @@ class Recording:
         rows = recorder.wanted.weights.shape[-1]
         if call.queries != rows or call.batch != len(recorder.wanted.weights):
             return None  # not the text's tokens: an image tower, or heads of another kind
-        cached, offset = self._here.caches.get(layer, (0, 0))
-        if cached:
+        if layer in self._here.caches:  # also an empty one, which may have keys beyond that are not written yet
+            cached, offset = self._here.caches[layer]
             call = replace(call, start=cached - offset)
         return recorder.attention(layer, _detached(call), own)
 
     def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A forward of the model begins."""
-        self._here.depth = getattr(self._here, "depth", 0) + 1
-        if self._here.depth > 1 or is_own():
+        self._depth.enter()
+        if len(self._depth.frames) > 1:
+            return
+        self._here.recorder = None
+        if is_own():
             return
         named = arguments_of(module, args, kwargs)
         ids, embeddings = named.get("input_ids"), named.get("inputs_embeds")
@@ -164,6 +169,7 @@ class Recording:
         batch, queries = given.shape[:2]
         self._here.caches = caches_of(named.get("past_key_values"), queries, self.layers)
         cached = max((tokens for tokens, _ in self._here.caches.values()), default=0)
+        refuse_mask(module, named.get("attention_mask"))
         flags, real = real_tokens(named.get("attention_mask"), batch, queries, cached)
         if not (real.all() and (flags is None or flags.all())):
             self._evidence.refuse_pads(cached=named.get("past_key_values") is not None)
@@ -180,8 +186,7 @@ class Recording:
 
     def end(self, _module: nn.Module, _args: tuple[Any, ...], output: Any) -> None:
         """A forward of the model is over; it becomes a step if it ran to its end and gave an output."""
-        self._here.depth = max(0, getattr(self._here, "depth", 0) - 1)
-        if self._here.depth > 0:
+        if not self._depth.leave() or self._depth.frames:
             return
         recorder, self._here.recorder = self._recorder, None
         if recorder is not None and output is not None:
@@ -204,7 +209,8 @@ class Recording:
 
     def abandon(self) -> None:
         """A forward failed: its step is dropped."""
-        self._here.depth, self._here.recorder = 0, None
+        self._here.recorder = None
+        self._depth.frames.clear()
 
     def _step(self, number: int, recorder: Recorder) -> Step:
         layers = sorted(self.layers)
@@ -268,18 +274,37 @@ def recording(
 
 def _listen(model: PreTrainedModel, record: Recording) -> ExitStack:
     """Let the recording hear the model until the stack is closed."""
+    turn = Turn(model)
+    bodies = _distinct(model.base_model, _decoder(model.base_model))
+    runners = _distinct(model, *bodies)
     with ExitStack() as stack:
-        turn = Turn(model)
         stack.callback(turn.close)
-        body = model.base_model
-        for runner in {id(model): model, id(body): body}.values():
-            stack.callback(runner.register_forward_pre_hook(uncompiled(turn.begin)).remove)
-        stack.callback(body.register_forward_pre_hook(uncompiled(record.begin), with_kwargs=True).remove)
-        stack.callback(body.register_forward_hook(uncompiled(record.end), always_call=True).remove)
-        for runner in {id(model): model, id(body): body}.values():
-            stack.callback(runner.register_forward_hook(uncompiled(turn.end), always_call=True).remove)
+        for runner in runners:
+            stack.callback(runner.register_forward_pre_hook(uncompiled(only_for(runners, turn.begin))).remove)
+        for body in bodies:
+            stack.callback(
+                body.register_forward_pre_hook(uncompiled(only_for(bodies, record.begin)), with_kwargs=True).remove
+            )
+            stack.callback(
+                body.register_forward_hook(uncompiled(only_for(bodies, record.end)), always_call=True).remove
+            )
+        for runner in runners:
+            stack.callback(
+                runner.register_forward_hook(uncompiled(only_for(runners, turn.end)), always_call=True).remove
+            )
         stack.enter_context(door(model, record, record.proofs[0].eager, as_is=True))
         return stack.pop_all()
+
+
+def _decoder(body: nn.Module) -> nn.Module:
+    """What OPT's head runs instead of the whole body; elsewhere the body itself, or a part that runs inside it."""
+    find = getattr(body, "get_decoder", None)
+    decoder = None if find is None else find()
+    return decoder if isinstance(decoder, nn.Module) else body
+
+
+def _distinct(*modules: nn.Module) -> list[nn.Module]:
+    return list({id(each): each for each in modules}.values())
 
 
 def _placed(values: NDArray[Any], offset: int, tokens: int) -> NDArray[Any]:

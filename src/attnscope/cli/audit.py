@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from attnscope.arguments import counted
 from attnscope.cli.run import Limit, Models, StudyName, Swap, labels, swaps
 from attnscope.errors import AttnscopeError, Parameter
 
@@ -86,7 +88,7 @@ def _counts(request: RunRequest, audit: Audit) -> Table:
             _range([inserted_characters(cell) for cell in cells]),
             _range([cell.inserted for cell in cells]),
             Text(", ".join(mixed[:4]) or "none"),
-            f"{remerged} token{'s' * (remerged != 1)}" + (f"; {unaligned} of the prompts {why}" if unaligned else ""),
+            counted(remerged, "token") + (f"; {unaligned} of the prompts {why}" if unaligned else ""),
         )
     return table
 
@@ -98,7 +100,8 @@ def _show(console: Console, request: RunRequest, cell: Cell) -> None:
     rules = request.study.rules
     shares = membership(rules, cell.text.text, cell.tokens, cell.text.spans)
     text = Text(
-        f"\n{cell.model}, {cell.condition}, prompt {cell.prompt.name}, {len(cell.tokens)} tokens\n", style="bold"
+        f"\n{cell.model}, {cell.condition}, prompt {cell.prompt.name}, {counted(len(cell.tokens), 'token')}\n",
+        style="bold",
     )
     for token in cell.tokens:
         kind = int(shares[:, token.position].argmax())
@@ -118,7 +121,8 @@ def _show(console: Console, request: RunRequest, cell: Cell) -> None:
 def show_estimate(request: RunRequest) -> None:
     """What a run would take: cells and tokens counted, time and disk estimated."""
     from attnscope.attention.speed import multiplications_per_second
-    from attnscope.runs.audit import audits, estimated_bytes, estimated_seconds
+    from attnscope.runs.audit import audits
+    from attnscope.runs.estimate import estimated_bytes, estimated_report, estimated_seconds
 
     console = Console()
     speed = multiplications_per_second()
@@ -134,8 +138,10 @@ def show_estimate(request: RunRequest) -> None:
             str(len(audit.dropped)),
             f"{sum(len(cell.tokens) for cell in audit.cells):,}",
             "unknown before its weights are here" if seconds is None else _time(seconds),
-            f"{estimated_bytes(request, audit) / 1e6:,.0f} MB",
+            _size(estimated_bytes(request, audit)),
         )
+    seconds, size = estimated_report(request, every)
+    table.add_row("start and report", "", "", "", _time(seconds), _size(size))
     console.print(table)
     for audit in every:
         _show_dropped(console, audit)
@@ -154,12 +160,18 @@ def _show_dropped(console: Console, audit: Audit) -> None:
 def _show_answers(console: Console, request: RunRequest) -> None:
     answer = request.study.prompts.answer
     if answer is not None and answer.generate is not None:
-        console.print(Text(f"answers that the models write come on top, up to {answer.generate} tokens per cell"))
+        console.print(
+            Text(f"answers that the models write come on top, up to {counted(answer.generate, 'token')} per cell")
+        )
+
+
+def _size(count: float) -> str:
+    return f"{math.ceil(count / 1e6):,} MB"
 
 
 def _time(seconds: float) -> str:
     return (
-        f"{seconds:.0f} s"
+        f"{math.ceil(seconds)} s"
         if seconds < 120
         else f"{seconds / 60:.0f} min"
         if seconds < 7200

@@ -33,6 +33,7 @@ def figure(
     """Draw any table that has a figure's columns, or several side by side."""
     from attnscope.figures import KINDS, Look
     from attnscope.figures.write import FILES, draw_tables, write_file
+    from attnscope.places import check_place
 
     KINDS.find(kind, "figure")
     if not any(out.name.endswith(ending) for ending in FILES):
@@ -42,10 +43,7 @@ def figure(
             allowed=", ".join(FILES),
             todo="give the figure one of these endings",
         )
-    if not out.absolute().parent.is_dir():
-        raise AttnscopeError(
-            "can't write the figure", where=str(out), allowed="a folder that exists", todo="make the folder first"
-        )
+    check_place(out, "the figure")
     frames = {label: _read(path) for label, path in _labelled(tables).items()}
     name = " and ".join(frames)
     drawn = draw_tables(kind, frames, Look(title=title or name, y=y, caption=caption))

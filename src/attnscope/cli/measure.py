@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from attnscope.arguments import counted
 from attnscope.cli import options
 from attnscope.errors import AttnscopeError
 from attnscope.text.classes import parse_classes, parse_rule
@@ -88,7 +89,8 @@ def measure(
 
 def _warn(record: Record, rules: Mapping[str, str], model: str) -> None:
     for name in record.unmatched(rules):
-        print(f"attnscope: warning: class '{name}' matches 0 of {len(record.tokens)} tokens", file=sys.stderr)  # noqa: T201
+        tokens = counted(len(record.tokens), "token")
+        print(f"attnscope: warning: class '{name}' matches 0 of {tokens}", file=sys.stderr)  # noqa: T201
     warning = record.evidence["input"]["warning"]
     if warning:
         print(f"attnscope: warning: {model} may expect another prompt: {warning}", file=sys.stderr)  # noqa: T201

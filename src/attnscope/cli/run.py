@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from attnscope.arguments import counted
 from attnscope.cli import options
 from attnscope.errors import AttnscopeError
 
@@ -89,7 +91,7 @@ def _perform(request: RunRequest, folder: Path, command: str) -> None:
             bar.say(_stopped(folder, command))
             raise
     if outcome.unchanged and is_reported(folder):
-        print(f"nothing to do: {folder} is up to date ({_cells(outcome.reused)})")  # noqa: T201
+        print(f"nothing to do: {folder} is up to date ({counted(outcome.reused, 'cell')})")  # noqa: T201
         print(f"report: {folder / 'report.html'}")  # noqa: T201
         return
     outcome.repaired += [f"{name} was missing, changed or damaged: written again" for name in changed_files(folder)]
@@ -109,7 +111,7 @@ def _summarise(outcome: Outcome, reported: Reported) -> None:
         print(f"repaired: {line}")  # noqa: T201
     print(_measured(outcome))  # noqa: T201
     if outcome.dropped:
-        print(f"dropped {_cells(len(outcome.dropped))}:")  # noqa: T201
+        print(f"dropped {counted(len(outcome.dropped), 'cell')}:")  # noqa: T201
         for each in outcome.dropped[:5]:
             print(f"  {each.model}, {each.condition}, prompt {each.prompt}: {each.reason}")  # noqa: T201
         if len(outcome.dropped) > 5:
@@ -125,16 +127,15 @@ def _measured(outcome: Outcome) -> str:
     """What was measured and what was there already, in words."""
     there = f"{'was' if outcome.reused == 1 else 'were'} there already"
     if not outcome.measured:
-        return f"nothing to measure: {_cells(outcome.reused)} {there}; tables written in {outcome.seconds:.0f} s"
+        return (
+            f"nothing to measure: {counted(outcome.reused, 'cell')} {there}; tables written in {outcome.seconds:.0f} s"
+        )
     speed = ""
     if outcome.tokens >= WORTH_A_RATE and outcome.seconds:
         speed = f", {outcome.tokens / outcome.seconds:,.0f} tokens per second"
-    counts = f"measured {_cells(outcome.measured)} ({outcome.tokens:,} tokens) in {outcome.seconds:.0f} s{speed}"
+    cells, tokens = counted(outcome.measured, "cell"), counted(outcome.tokens, "token")
+    counts = f"measured {cells} ({tokens}) in {outcome.seconds:.0f} s{speed}"
     return f"{counts}; {outcome.reused:,} {there}" if outcome.reused else counts
-
-
-def _cells(count: int) -> str:
-    return f"{count:,} cell{'s' * (count != 1)}"
 
 
 def _print_warnings(reported: Reported) -> None:
@@ -153,8 +154,7 @@ def report(run: Annotated[Path, typer.Argument(help="A run's folder.")]) -> None
 
     reported = report_run(run)
     _print_warnings(reported)
-    count = len(reported.figures)
-    print(f"{count} figure{'s' * (count != 1)}; report: {reported.page}")  # noqa: T201
+    print(f"{counted(len(reported.figures), 'figure')}; report: {reported.page}")  # noqa: T201
 
 
 def export(
@@ -174,15 +174,14 @@ def new(file: Annotated[Path, typer.Argument(help="The study file to write.")]) 
     """Write a commented study file to start from."""
     from importlib.resources import files
 
-    if file.exists():
+    from attnscope.places import written_whole
+
+    if os.path.lexists(file):
         raise AttnscopeError(
             "the file exists already", where=str(file), allowed="a new file", todo="choose another name"
         )
-    if not file.absolute().parent.is_dir():
-        raise AttnscopeError(
-            "there is no such folder", where=str(file), allowed="an existing folder", todo="create the folder first"
-        )
-    file.write_text((files("attnscope.study") / "start.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+    with written_whole(file, "the study file") as partial:
+        partial.write_text((files("attnscope.study") / "start.yaml").read_text(encoding="utf-8"), encoding="utf-8")
     print(f"wrote {file}; run it with: attnscope run {file}")  # noqa: T201
 
 

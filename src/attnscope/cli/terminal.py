@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from attnscope.arguments import counted
 from attnscope.records import HEAD_AXES, Record
 from attnscope.text.tokens import shown_texts
 
@@ -30,10 +31,10 @@ def show_record(record: Record, classes: Mapping[str, str]) -> None:
     console = Console()
     evidence = record.evidence
     difference, way = evidence["check"]["difference"], evidence["check"]["way"]
+    tokens, layers, heads = counted(len(record.tokens), "token"), len(record.layers), counted(len(record.heads), "head")
     console.print(
-        f"{escape(evidence['model'])}: {len(record.tokens)} tokens, {len(record.layers)} layers x "
-        f"{len(record.heads)} heads, measured through {'the ' * way.startswith('attention')}{way}, "
-        f"within {difference:.0e} of eager attention",
+        f"{escape(evidence['model'])}: {tokens}, {counted(layers, 'layer')} x {heads}, "
+        f"measured through {'the ' * way.startswith('attention')}{way}, within {difference:.0e} of eager attention",
         highlight=False,
     )
     table = record.mass(classes) if classes else None
@@ -112,8 +113,8 @@ def show_card(lens: Lens, card: Card) -> None:
         title=f"evidence: {escape(lens.name)} ({lens.loaded.architecture}, {lens.loaded.dtype})", title_justify="left"
     )
     table.add_column("check")
-    table.add_column(f"{card.short.tokens} tokens", justify="right")
-    table.add_column(f"{card.long.tokens} tokens", justify="right")
+    table.add_column(counted(card.short.tokens, "token"), justify="right")
+    table.add_column(counted(card.long.tokens, "token"), justify="right")
     pair = (card.short, card.long)
     table.add_row("measured through", *(part.way for part in pair))
     table.add_row(

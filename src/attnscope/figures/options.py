@@ -113,7 +113,7 @@ class MeasureOptions(Options):
         for measure in self.measures:
             if measure not in known:
                 reason = f" ({hidden[measure]})" if measure in hidden else ""
-                yield Problem(("measure",), f"there is no measure '{measure}'{reason}", near(measure, known))
+                yield Problem(("measure",), f"there is no class or measure '{measure}'{reason}", near(measure, known))
             elif len(self.measures) > 1 and measure in map_measures():
                 yield Problem(("measure",), f"{measure} can't be added to others", "only classes can be summed")
 

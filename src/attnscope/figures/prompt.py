@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import altair as alt
 import polars as pl
 
+from attnscope.arguments import counted
 from attnscope.records import Record
 from attnscope.text.classes import OTHER
 
@@ -52,8 +53,8 @@ def mass_by_layer(record: Record, classes: Mapping[str, str]) -> alt.VConcatChar
         )
         title = alt.Title(
             f"Where attention lands, by kind of token: queries {queries}",
-            subtitle=f"{record.evidence['model']}, {len(record.tokens)} tokens, one prompt, mean over "
-            f"{len(record.heads)} heads; black tick: uniform attention",
+            subtitle=f"{record.evidence['model']}, {counted(len(record.tokens), 'token')}, one prompt, mean over "
+            f"{counted(len(record.heads), 'head')}; black tick: uniform attention",
             anchor="start",
         )
         panels.append(alt.layer(bars, uniform).properties(width=WIDTH, height=240, title=title))
@@ -74,8 +75,8 @@ def received_along_prompt(record: Record) -> alt.VConcatChart:
         )
         title = alt.Title(
             f"Attention received along the prompt: queries {queries}",
-            subtitle=f"{record.evidence['model']}, {len(record.tokens)} tokens, one prompt, mean over "
-            f"{len(record.layers)} layers and {len(record.heads)} heads",
+            subtitle=f"{record.evidence['model']}, {counted(len(record.tokens), 'token')}, one prompt, mean over "
+            f"{counted(len(record.layers), 'layer')} and {counted(len(record.heads), 'head')}",
             anchor="start",
         )
         panels.append(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import altair as alt
 
 from attnscope.errors import AttnscopeError
+from attnscope.places import check_place, written_whole
 
 FORMATS = (".png", ".svg", ".pdf", ".html")
+PICTURE = "the picture"
 SCALE = 2  # pixels to a point, for print and dense screens
 
 
@@ -22,27 +23,16 @@ def check_path(path: Path) -> None:
             allowed=", ".join(FORMATS),
             todo="give the picture one of these endings",
         )
-    folder = path.absolute().parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise AttnscopeError(
-            "can't write the picture",
-            where=str(path),
-            allowed="a folder that exists and can be written to",
-            todo="make the folder first",
-        )
+    check_place(path, PICTURE)
 
 
 def save(chart: alt.TopLevelMixin, path: Path) -> None:
     """Write the chart whole or not at all."""
     check_path(path)
-    partial = path.with_name(f".{path.stem}.partial{path.suffix}")
-    try:
+    with written_whole(path, PICTURE) as partial:
         if path.suffix.lower() == ".html":
             chart.save(str(partial), format="html", inline=True)
         elif path.suffix.lower() == ".png":
             chart.save(str(partial), format="png", scale_factor=SCALE)
         else:
             chart.save(str(partial), format="svg" if path.suffix.lower() == ".svg" else "pdf")
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)

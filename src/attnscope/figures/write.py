@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,6 +23,7 @@ from attnscope.figures.prose import Document, alt_text, markdown
 from attnscope.figures.save import SCALE
 from attnscope.figures.selection import layout_words, refuse_missing
 from attnscope.figures.validation import options_of, refuse_figure
+from attnscope.places import writing, written_whole
 from attnscope.study.schema import FigureSpec
 
 FILES = (".svg", ".png", ".pdf", ".vl.json", ".csv", ".md")
@@ -130,19 +130,17 @@ def draw_tables(kind_name: str, tables: Mapping[str, pl.DataFrame], look: Look) 
 
 def write_figure(figure: Figure, folder: Path) -> list[Path]:
     """All of its files, each whole or not at all."""
-    folder.mkdir(parents=True, exist_ok=True)
+    with writing(folder, "the figure"):
+        folder.mkdir(parents=True, exist_ok=True)
     return [write_file(figure, folder / f"{figure.name}{ending}") for ending in FILES]
 
 
 def write_file(figure: Figure, path: Path) -> Path:
     """One file, in the format its name ends with."""
     ending = next(each for each in FILES if path.name.endswith(each))
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        partial.write_bytes(content(figure, ending))
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    drawn = content(figure, ending)
+    with written_whole(path, "the figure") as partial:
+        partial.write_bytes(drawn)
     return path
 
 

@@ -44,7 +44,20 @@ class Labelled:
     def __len__(self) -> int:
         return len(self.values)
 
+    def __float__(self) -> float:
+        """The number that is left once every axis has a label."""
+        if self.axes:
+            raise AttnscopeError(
+                "an array with axes is not one number",
+                where=repr(self),
+                allowed="an array without axes",
+                todo=f"choose a label on each axis: at({', '.join(f'{axis}=...' for axis in self.axes)})",
+            )
+        return float(self.values)
+
     def __repr__(self) -> str:
+        if not self.axes:
+            return f"Labelled({self.values})"
         return f"Labelled({', '.join(f'{axis}: {len(self.labels[axis])}' for axis in self.axes)})"
 
     @property

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from attnscope.arguments import count_of, in_words, numbers_of, shown, text_of
+from attnscope.arguments import count_of, counted, in_words, numbers_of, shown, text_of
 from attnscope.errors import AttnscopeError, Parameter, near
 from attnscope.records.html import as_html
 from attnscope.records.labelled import Labelled
@@ -55,8 +55,22 @@ class Record:
                 raise ValueError(f"a record without {name}")
 
     def __repr__(self) -> str:
-        sizes = f"{len(self.layers)} layers, {len(self.heads)} heads, queries {', '.join(self.queries)}"
-        return f"Record({len(self.tokens)} tokens; {sizes}; {', '.join(self.measures)})"
+        axes = {"token": self.tokens, "layer": self.layers, "head": self.heads}
+        tokens, layers, heads = (counted(len(labels), axis) for axis, labels in axes.items())
+        queries, measures = ", ".join(self.queries), ", ".join(self.measures)
+        return f"Record({tokens}; {layers}, {heads}, queries {queries}; {measures})"
+
+    if not TYPE_CHECKING:  # a type checker knows what a record has
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Say how a measure is read."""
+            words = f"a record has no attribute '{name}'"
+            if not name.startswith("_") and "arrays" in vars(self):
+                measured = name in self.measures
+                known = {each for each in (*vars(self), *dir(type(self)), *self.measures) if not each.startswith("_")}
+                words += f": read it as record['{name}']" if measured else f": {near(name, known)}"
+                words += "" if measured else f"; what was measured is read as record['{RECEIVED}']"
+            raise AttributeError(words, name=name)
 
     def _repr_html_(self) -> str:
         return as_html(self)

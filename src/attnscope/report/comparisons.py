@@ -9,8 +9,8 @@ import polars as pl
 
 from attnscope.analysis.compared import Compared
 from attnscope.analysis.multiverse import multiverse
-from attnscope.errors import AttnscopeError
 from attnscope.figures.prose import markdown
+from attnscope.places import writing
 from attnscope.report.comparison_tables import comparisons_document
 
 _KEYS = {
@@ -94,7 +94,7 @@ MULTIVERSE = {
 
 def write_comparisons(found: Sequence[Compared], folder: Path) -> list[Path]:
     """heads.csv, classes.csv, comparisons.md and multiverse.csv in a folder."""
-    try:
+    with writing(folder, "the comparisons"):
         folder.mkdir(parents=True, exist_ok=True)
         paths = [folder / name for name in ("heads.csv", "classes.csv", "comparisons.md")]
         for path, part in zip(paths, ("heads", "overall"), strict=False):
@@ -106,11 +106,4 @@ def write_comparisons(found: Sequence[Compared], folder: Path) -> list[Path]:
             named = [(pl.lit(each.name).alias("comparison"), multiverse(each)) for each in several]
             paths.append(folder / "multiverse.csv")
             pl.concat([frame.select(name, pl.all()) for name, frame in named]).write_csv(paths[-1])
-    except OSError as error:
-        raise AttnscopeError(
-            f"can't write the comparisons: {error.strerror or error}",
-            where=str(folder),
-            allowed="a folder that can be written to",
-            todo="choose another folder",
-        ) from error
     return paths

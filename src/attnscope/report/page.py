@@ -34,7 +34,8 @@ def write_page(
     evidence: Document,
     answer: Sequence[str],
     command: str,
-) -> Path:
+    folder: Path,
+) -> None:
     environment = Environment(
         loader=PackageLoader("attnscope.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
@@ -60,11 +61,7 @@ def write_page(
         command=command,
         library=Markup(_script(chart_library())),  # noqa: S704  (the chart library, not anyone's text)
     )
-    path = run.path / PAGE
-    partial = path.with_name(".report.partial.html")
-    partial.write_text(page, encoding="utf-8")
-    partial.replace(path)
-    return path
+    (folder / PAGE).write_text(page, encoding="utf-8")
 
 
 def as_json(value: Any) -> Markup:

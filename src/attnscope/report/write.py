@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import mkdtemp
 
 from attnscope.analysis.cache import caching_results
 from attnscope.analysis.head_kinds import scores
 from attnscope.analysis.own_text import dependence_of
 from attnscope.analysis.ranking import ranked_by_distance
-from attnscope.analysis.run import Run
+from attnscope.analysis.run import ChangedError, Run
 from attnscope.analysis.sides import empty_classes
 from attnscope.errors import AttnscopeError, PluginError
+from attnscope.figures import KINDS
 from attnscope.figures.prose import as_json, markdown
 from attnscope.figures.validation import options_of
-from attnscope.figures.write import FILES, Figure, make_figure, write_figure
+from attnscope.figures.write import Figure, make_figure, write_figure
+from attnscope.places import writing
 from attnscope.report.answer import answer
 from attnscope.report.comparisons import write_comparisons
 from attnscope.report.evidence import evidence_card, input_warnings
-from attnscope.report.files import ANSWER, COMPARISONS, EVIDENCE, EVIDENCE_DATA, FIGURES, write_index
+from attnscope.report.files import ANSWER, COMPARISONS, EVIDENCE, EVIDENCE_DATA, FIGURES, PAGE, write_index
 from attnscope.report.page import write_page
+from attnscope.runs.integrity import DamagedError
+from attnscope.runs.manifest import without_packages
 
 
 @dataclass(frozen=True)
@@ -42,11 +48,17 @@ class Reported:
 def report_run(path: Path | str) -> Reported:
     """Draw a run's figures and write its report again, from its files alone."""
     run = Run(path)
-    with caching_results(run):
-        return _report(run)
+    with writing(run.path, "the report"):
+        workshop = Path(mkdtemp(prefix=".report.partial-", dir=run.path))
+        try:
+            with caching_results(run):
+                return _report(run, workshop)
+        finally:
+            shutil.rmtree(workshop, ignore_errors=True)
 
 
-def _report(run: Run) -> Reported:
+def _report(run: Run, workshop: Path) -> Reported:
+    """workshop: an empty folder; its files take their places once all of them are written."""
     figures: list[Figure] = []
     undrawn: dict[str, str] = {}
     for figure in run.study.figures:
@@ -56,31 +68,43 @@ def _report(run: Run) -> Reported:
                 undrawn[figure.name] = "what it shows was not measured"
             else:
                 figures.append(make_figure(run, shown))
-        except PluginError:
+        except (PluginError, DamagedError, ChangedError):
             raise
         except AttnscopeError as error:
+            if figure.kind not in KINDS.members:
+                raise without_packages(run.path, run.manifest.plugins, error.what) or error from error
             undrawn[figure.name] = str(error)
     for drawn in figures:
-        write_figure(drawn, run.path / FIGURES)
-    for left in (run.path / FIGURES).glob("*.*"):
-        if not any(left.name == f"{drawn.name}{ending}" for drawn in figures for ending in FILES):
-            left.unlink()  # of a figure that the study no longer has, or that can't be drawn
+        write_figure(drawn, workshop / FIGURES)
     evidence = evidence_card(run)
-    (run.path / EVIDENCE).write_text(markdown(evidence), encoding="utf-8")
-    (run.path / EVIDENCE_DATA).write_text(json.dumps(as_json(evidence), ensure_ascii=False), encoding="utf-8")
+    (workshop / EVIDENCE).write_text(markdown(evidence), encoding="utf-8")
+    (workshop / EVIDENCE_DATA).write_text(json.dumps(as_json(evidence), ensure_ascii=False), encoding="utf-8")
     _look_ahead(run)
     compared = run.compare()
     if compared:
-        write_comparisons(compared, run.path / COMPARISONS)
+        write_comparisons(compared, workshop / COMPARISONS)
     again = run.manifest.command or f"attnscope run {run.path / 'study.yaml'} --out {run.path}"
     sentences = answer(run)
-    (run.path / ANSWER).write_text(json.dumps(sentences, ensure_ascii=False, indent=1), encoding="utf-8")
-    page = write_page(run, figures, undrawn, compared, evidence, sentences, again)
-    write_index(run)
+    (workshop / ANSWER).write_text(json.dumps(sentences, ensure_ascii=False, indent=1), encoding="utf-8")
+    write_page(run, figures, undrawn, compared, evidence, sentences, again, workshop)
     warnings = [warning for model in run.models for warning in input_warnings(run, model)]
     copies = dependence_of(run)
     warnings += [copies] if copies else []
-    return Reported(page, figures, undrawn, empty_classes(run), warnings, sentences)
+    reported = Reported(run.path / PAGE, figures, undrawn, empty_classes(run), warnings, sentences)
+    _take_place(workshop, run.path)
+    write_index(run)
+    return reported
+
+
+def _take_place(workshop: Path, folder: Path) -> None:
+    """Move what was written into a run's folder, and remove figures that were not drawn this time."""
+    written = [path.relative_to(workshop) for path in workshop.rglob("*") if path.is_file()]
+    for name in written:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (workshop / name).replace(folder / name)
+    for left in (folder / FIGURES).glob("*.*"):
+        if left.is_file() and left.relative_to(folder) not in written:
+            left.unlink()
 
 
 def _look_ahead(run: Run) -> None:

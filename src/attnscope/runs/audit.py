@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnscope.models.load import Description
-from attnscope.models.weights import folder_weights
 from attnscope.runs.cells import Cell, CellMaker
 from attnscope.runs.compatibility import chosen_layers, fitting_models
 from attnscope.runs.manifest import Dropped
@@ -16,8 +15,6 @@ from attnscope.runs.request import RunRequest
 from attnscope.study.schema import ModelSpec
 from attnscope.text.classes import OTHER, membership
 from attnscope.text.segments import INSERTED
-
-OVERHEAD = 2.2  # of a run over its matrix products: attention, norms, pads, tables
 
 
 @dataclass(frozen=True)
@@ -78,24 +75,3 @@ def class_counts(cell: Cell, rules: dict[str, str]) -> dict[str, float]:
 
 def segment_counts(cell: Cell) -> dict[str, int]:
     return dict(Counter(cell.segments))
-
-
-def estimated_seconds(audit: Audit, speed: float) -> float | None:
-    """Estimated from the multiply-adds of the forward pass; None if the weights are not on this machine yet."""
-    path, config = audit.description.path, audit.description.config.get_text_config()
-    if audit.description.source.kind == "hub":
-        return None
-    weights = folder_weights(path, allow_pickle=True)
-    table = int(getattr(config, "vocab_size", 0)) * int(getattr(config, "hidden_size", 0))  # looked up, not multiplied
-    tokens = sum(len(cell.tokens) for cell in audit.cells)
-    return OVERHEAD * (weights.values - table) * tokens / speed
-
-
-def estimated_bytes(request: RunRequest, audit: Audit) -> int:
-    """The size of the shards and tables on disk, before compression."""
-    measure, facts = request.study.measure, audit.description.facts
-    layers = len(chosen_layers(measure.layers, facts))
-    heads = facts.heads if measure.heads == "all" else len(measure.heads)
-    rows = layers * heads * len(measure.queries)
-    keys = sum(len(cell.tokens) for cell in audit.cells)
-    return 4 * rows * keys + 16 * rows * (len(request.study.classes) + 1) * len(audit.cells)

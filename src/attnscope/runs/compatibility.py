@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from attnscope.errors import AttnscopeError
+from attnscope.errors import AttnscopeError, placed
 from attnscope.models.architecture import Architecture
 from attnscope.models.load import Description, look_up
 from attnscope.runs.request import RunRequest
@@ -18,7 +18,13 @@ def fitting_models(request: RunRequest) -> list[tuple[ModelSpec, Description]]:
     allowed: dict[str, Any] = {"trust_remote_code": request.trust_remote_code, "allow_pickle": request.allow_pickle}
     for spec in request.study.models:
         options = spec.model_dump(exclude={"label", "source", "colour", "dtype"})
-        description = look_up(spec.source, **options, **allowed)
+        try:
+            description = look_up(spec.source, **options, **allowed)
+        except AttnscopeError as error:
+            place = request.place_of_model(spec.source)
+            if place is None or type(error) is not AttnscopeError:
+                raise
+            raise placed(error, place) from error.__cause__
         _check(request, spec, description.facts)
         models.append((spec, description))
     return models

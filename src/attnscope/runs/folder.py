@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from filelock import FileLock, Timeout
 
 from attnscope.errors import AttnscopeError, Parameter
 from attnscope.models.cache import let_read
+from attnscope.places import writing, written_whole
 from attnscope.runs.columns import EXPORTS
 from attnscope.runs.integrity import DamagedError
 from attnscope.runs.manifest import MANIFEST, STUDY, Manifest, OldFormatError, is_attnscopes, read_manifest
@@ -32,33 +32,47 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes from writing to the run."""
-        try:
+        with self._writable():
             self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise AttnscopeError(
-                f"can't create the run's folder: {error.strerror}",
-                where=str(self.path),
-                allowed="a folder you can write to",
-                todo=("choose another with ", Parameter("out")),
-            ) from error
-        if any(self.path.iterdir()) and not self._is_run():
+            foreign = any(self.path.iterdir()) and not self._is_run()
+        if foreign:
             raise AttnscopeError(
                 "this folder has files in it and is not a run",
                 where=str(self.path),
                 allowed="a new or empty folder, or a run",
                 todo=("choose another with ", Parameter("out")),
             )
+        lock = FileLock(self.path / LOCK, timeout=0)
         try:
-            with FileLock(self.path / LOCK, timeout=0):
-                for leftover in self.path.rglob(".*.partial*"):
-                    leftover.unlink(missing_ok=True)
-                yield
+            with self._writable():
+                lock.acquire()
         except Timeout as error:
             raise AttnscopeError(
                 "another process is writing to this run",
                 where=str(self.path),
                 allowed="one writer at a time",
                 todo=("wait for it, or choose another folder with ", Parameter("out")),
+            ) from error
+        try:
+            with self._writable():
+                for leftover in list(self.path.rglob(".*.partial*")):
+                    _remove(leftover)
+            yield
+        finally:
+            lock.release()
+
+    @contextmanager
+    def _writable(self) -> Iterator[None]:
+        try:
+            yield
+        except Timeout:  # of the lock, which counts as an OSError
+            raise
+        except OSError as error:
+            raise AttnscopeError(
+                f"can't write into the run's folder: {error.strerror or error}",
+                where=str(self.path),
+                allowed="a folder you can write to",
+                todo=("choose another with ", Parameter("out")),
             ) from error
 
     def _is_run(self) -> bool:
@@ -90,11 +104,7 @@ class RunFolder:
     def remove_old_files(self) -> None:
         """Remove what an earlier version wrote and this one does not read."""
         for name in OLD_FILES:
-            path = self.path / name
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
+            _remove(self.path / name)
 
     def write_manifest(self, manifest: Manifest) -> None:
         self.write(MANIFEST, lambda path: path.write_text(manifest.text(), encoding="utf-8"))
@@ -105,11 +115,16 @@ class RunFolder:
     def write(self, name: str, writer: Callable[[Path], object]) -> None:
         """Write a file under a temporary name, then move it into place."""
         path = self.path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.stem}.partial{path.suffix}")
-        try:
+        with writing(path, "the run"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with written_whole(path, "the run") as partial:
             writer(partial)
             let_read(partial)
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or a folder, if it is there."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

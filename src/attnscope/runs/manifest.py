@@ -7,13 +7,15 @@ in that place.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from attnscope.errors import AttnscopeError
+from attnscope.measures import MEASURES
 from attnscope.runs.integrity import DamagedError, sha256
 from attnscope.study.schema import Study
 
@@ -145,7 +147,7 @@ class Manifest(_Section):
     dropped: list[Dropped]
     versions: dict[str, str]
     plugins: dict[str, str] = Field(default_factory=dict)
-    """What installed packages add to the tables, by entry point: package, version, checksum of the code."""
+    """What installed packages add to the tables and figures, by entry point: package, version, checksum of the code."""
     machine: Machine
     timings: Timings
     tables: dict[str, TableFacts]
@@ -182,9 +184,15 @@ def read_manifest(folder: Path) -> Manifest | None:
     if not digest:
         raise _changed(path)
     try:
-        return Manifest.model_validate(content)
+        manifest = Manifest.model_validate(content)
     except ValidationError as error:
-        raise _unreadable(path, error.errors()[0]["msg"]) from error
+        why = error.errors()[0]["msg"]
+        raise without_packages(path, content.get("plugins"), why) or _unreadable(path, why) from error
+    for name in manifest.study.measure.measures:
+        if name not in MEASURES.members:
+            why = f"unknown measure '{name}'"
+            raise without_packages(path, manifest.plugins, why) or _unreadable(path, why)
+    return manifest
 
 
 def _content(path: Path, data: bytes) -> dict[str, Any]:
@@ -195,6 +203,31 @@ def _content(path: Path, data: bytes) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise _unreadable(path, "it is not a mapping")
     return content
+
+
+def without_packages(where: Path, plugins: Any, why: str) -> AttnscopeError | None:
+    """The error for something unknown in a run that was made with packages that are not installed here; else None.
+
+    plugins: as a manifest has them, or whatever stands there. why: what is unknown.
+    """
+    missing = list(dict.fromkeys(_missing_packages(plugins if isinstance(plugins, dict) else {})))
+    if not missing:
+        return None
+    listed = " and ".join(missing)
+    return AttnscopeError(
+        f"this run was made with {listed}, which {'is' if len(missing) == 1 else 'are'} not installed here: {why}",
+        where=str(where),
+        allowed="an environment with the packages that added to the run's study",
+        todo=f"install {listed}",
+    )
+
+
+def _missing_packages(plugins: Mapping[str, Any]) -> Iterator[str]:
+    """The packages, with their versions, that the run was made with and that are not installed here."""
+    for entry, fingerprint in plugins.items():
+        group, _, name = entry.partition(": ")
+        if not entry_points(group=group, name=name):
+            yield str(fingerprint).partition(", code ")[0]
 
 
 def is_attnscopes(content: Any) -> bool:

@@ -8,9 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
+import yaml
+
 from attnscope.edits.prompt import PROMPT_EDITS
 from attnscope.edits.sources import SOURCES
 from attnscope.measures import MEASURES
+from attnscope.registry import fingerprints
 from attnscope.runs.manifest import VERSION
 from attnscope.study.file import place_in
 from attnscope.study.prompts import PromptList
@@ -20,6 +23,8 @@ from attnscope.text.rules import RULES
 from attnscope.text.sets import PROMPT_SETS
 
 LOCAL = "local"
+
+_IN_TABLES = tuple(each.group for each in (MEASURES, RULES, GROUPS, PROMPT_EDITS, SOURCES, PROMPT_SETS))
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,13 @@ class RunRequest:
         """The line and key of the study file that a path leads to, for an error."""
         return place_in(self.text, self.file, at)
 
+    def place_of_model(self, source: str) -> str | None:
+        """The line of the study file that names a model; None if it was named elsewhere."""
+        for number, model in enumerate(yaml.safe_load(self.text)["models"]):
+            if source in (model, model.get("source") if isinstance(model, dict) else None):
+                return self.place(("models", number, "source"))
+        return None
+
     @property
     def key(self) -> str:
         """Changes with anything the tables depend on, except the models."""
@@ -53,16 +65,15 @@ class RunRequest:
             "study": self.study.model_dump(mode="json"),
             "prompts": [[each.name, dict(each.fields), each.cluster] for each in self.prompts.prompts],
             "versions": versions(),
-            "plugins": plugins(),
+            "plugins": plugins(_IN_TABLES),
             "format": VERSION,
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def plugins() -> dict[str, str]:
-    """The fingerprints of what installed packages add to tables: measures, class rules, query groups, edits, texts."""
-    families = (MEASURES, RULES, GROUPS, PROMPT_EDITS, SOURCES, PROMPT_SETS)
-    return {f"{family.group}: {name}": each for family in families for name, each in family.fingerprints.items()}
+def plugins(groups: Sequence[str] = (*_IN_TABLES, "attnscope.figures")) -> dict[str, str]:
+    """The fingerprints of what installed packages add to tables and figures, by entry point."""
+    return {f"{group}: {name}": each for group in groups for name, each in fingerprints(group).items()}
 
 
 def versions() -> dict[str, str]:

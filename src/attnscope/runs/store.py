@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from attnscope.errors import AttnscopeError
+from attnscope.places import writing, written_whole
 from attnscope.records import Record
 from attnscope.runs.cells import Cell
 from attnscope.runs.integrity import sha256
@@ -94,16 +95,12 @@ class Store:
             return
         data = shard_bytes(settled)
         path = shard_path(self.folder, sha256(data))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.stem}.partial")
-        try:
-            with partial.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
+        with writing(path, "the run"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with written_whole(path, "the run") as partial, partial.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
         self._add(path)
 
     def refusal(self, cell: str) -> str | None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from attnscope.places import writing
 from attnscope.records import DEFINED, RECEIVED, UNIFORM, VIEW, Record
 from attnscope.runs.cells import Cell
 from attnscope.runs.columns import TABLES
@@ -42,6 +43,18 @@ def write_tables(
     folder: RunFolder, store: Store, cells: Iterable[Finished], tick: Callable[[], None] = lambda: None
 ) -> dict[str, TableFacts]:
     """Write all tables, cell by cell in the order given, several cells per row group. tick: called after each cell."""
+    with writing(folder.path, "the run's tables"):
+        rows = _write_tables(folder, store, cells, tick)
+    return {
+        name: TableFacts(sha256=file_sha256(folder.path / f"{name}.parquet"), rows=count)
+        for name, count in rows.items()
+    }
+
+
+def _write_tables(
+    folder: RunFolder, store: Store, cells: Iterable[Finished], tick: Callable[[], None]
+) -> dict[str, int]:
+    """Returns how many rows each table has."""
     partial = {name: folder.path / f".{name}.partial.parquet" for name in TABLES}
     writers = {name: parquet_writer(name, partial[name]) for name in TABLES}
     rows = dict.fromkeys(TABLES, 0)
@@ -65,10 +78,7 @@ def write_tables(
         for name in TABLES:
             writers[name].close()
             partial[name].unlink(missing_ok=True)
-    return {
-        name: TableFacts(sha256=file_sha256(folder.path / f"{name}.parquet"), rows=count)
-        for name, count in rows.items()
-    }
+    return rows
 
 
 def row_groups(cells: Sequence[Finished]) -> Iterator[list[Finished]]:

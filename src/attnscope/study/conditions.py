@@ -10,7 +10,7 @@ from pydantic_core import CoreSchema, PydanticCustomError
 from attnscope.edits.prompt import PROMPT_EDITS, AnyPromptEdit
 from attnscope.edits.prompt.insert import Insert
 from attnscope.spec import Spec, refuse_unknown_keys
-from attnscope.study.field_types import Colour, Line
+from attnscope.study.field_types import Colour, Line, Name
 
 
 class ConditionSpec(Spec):
@@ -19,7 +19,7 @@ class ConditionSpec(Spec):
     You can write the keys of a single edit next to the name; list several edits under `edits`.
     """
 
-    name: Line = Field(description="Its name in tables and figures.")
+    name: Name = Field(description="Its name in tables and figures.")
     label: Line | None = Field(None, description="Its name in figures; by default the condition's name.")
     colour: Colour | None = Field(None, description="The colour of its line or bar, such as '#ff7f0e'.")
     edits: list[AnyPromptEdit] = Field(default_factory=list, description="The edits, in order, each with its own keys.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ from attnscope.errors import near
 from attnscope.measures import MEASURES
 from attnscope.measures.names import KEPT, MOVED, OF_INSERTIONS, head_measures, map_measures
 from attnscope.measures.patterns import PATTERNS
-from attnscope.study.schema import FigureSpec, PromptsSpec, Study
+from attnscope.study.schema import NAME, FigureSpec, PromptsSpec, Study
 from attnscope.text.classes import OTHER
 from attnscope.text.groups import GROUPS, known_groups
 from attnscope.text.layout import Layout, Layouts
@@ -21,6 +22,7 @@ from attnscope.text.segments import ANSWER, INSERTED, TEMPLATE
 from attnscope.text.sets import PROMPT_SETS
 
 RESERVED = (TEMPLATE, INSERTED, ANSWER)
+NAMED = "text on one line, without control characters"
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,19 @@ def problems(study: Study) -> Iterator[Problem]:
     yield from _of_conditions(study)
     yield from _of_classes(study)
     yield from _of_measure_names(study)
-    layouts = layouts_of(study.prompts) or _layouts_of_set(study.prompts)
-    if layouts is not None:  # otherwise the prompts have to be read first
-        yield from segment_problems(study, layouts)
+    own = layouts_of(study.prompts)
+    layouts = own or _layouts_of_set(study.prompts)
+    for problem in segment_problems(study, layouts) if layouts is not None else ():
+        if own is None or study.prompts.items is not None or not _may_mean_a_field(problem, own):
+            yield problem
     for number, figure in enumerate(study.figures):
         yield from figure_problems(study, figure, number)
+
+
+def _may_mean_a_field(problem: Problem, layouts: Layouts) -> bool:
+    """Whether the layout's field may be the misspelt one; this shows once the prompts are read."""
+    nearest = problem.allowed.partition(": ")[2].split(", ")
+    return any(field in nearest for field in layouts.fields)
 
 
 def segment_problems(study: Study, layouts: Layouts) -> Iterator[Problem]:
@@ -88,6 +98,8 @@ def _labels(places: Sequence[tuple[str | int, ...]], labels: Sequence[str]) -> I
 
 def _of_classes(study: Study) -> Iterator[Problem]:
     for name in study.classes:
+        if not re.match(NAME, name):
+            yield Problem(("classes", name), f"'{name}' has the wrong form", NAMED)
         if name in (OTHER, *map_measures()):
             yield Problem(("classes", name), f"'{name}' is a reserved name", "any other name")
     names = [*study.classes, OTHER]

@@ -13,6 +13,9 @@ COLOUR = r"^#[0-9a-fA-F]{3}([0-9a-fA-F]{3})?$"
 LINE = r"^[^\x00-\x1f\x7f\u2028\u2029]+$"
 Line = Annotated[str, Field(pattern=LINE)]
 """Text on one line."""
+NAME = r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]+$"
+Name = Annotated[str, Field(pattern=NAME)]
+"""Text on one line, without characters that control a terminal or the direction of text."""
 Colour = Annotated[str, Field(pattern=COLOUR)]
 """A colour such as '#ff7f0e'."""
 

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from attnscope.arguments import path_of
 from attnscope.errors import AttnscopeError, near
-from attnscope.study.consistency import Problem, problems, segment_problems
-from attnscope.study.schema import COLOUR, LINE, Study
+from attnscope.study.consistency import NAMED, Problem, problems, segment_problems
+from attnscope.study.schema import COLOUR, LINE, NAME, Study
 from attnscope.text.layout import Layouts
 
 _TYPES = {
@@ -25,7 +25,7 @@ _TYPES = {
     ("bool_type", "bool_parsing"): ("true or false", "true or false"),
 }
 """pydantic's names for wrong types -> what is expected, and how that is written."""
-_PATTERNS = {COLOUR: "a colour such as '#ff7f0e'", LINE: "text on one line"}
+_PATTERNS = {COLOUR: "a colour such as '#ff7f0e'", LINE: "text on one line", NAME: NAMED}
 BUNDLED = Path(str(files("attnscope.study") / "bundled"))
 
 

@@ -99,7 +99,7 @@ def _prompt(number: int, row: Mapping[str, Any], spec: PromptsSpec, layouts: Lay
     for field in wanted:
         column = columns.get(field, field)
         if column not in row:
-            raise _wrong(f"prompt {number} has no '{column}'", ("fields", field), near(column, row))
+            raise _wrong(f"prompt {number} has no '{column}'", _naming(field, spec, layouts), near(column, row))
         value = row[column]
         if not isinstance(value, str | int | float) or isinstance(value, bool):
             raise _wrong(f"'{column}' of prompt {number} is not text", ("fields", field), "text or a number")
@@ -117,6 +117,16 @@ def _prompt(number: int, row: Mapping[str, Any], spec: PromptsSpec, layouts: Lay
         raise _wrong(f"prompt {number} has no '{spec.id}'", ("id",), near(spec.id, row))
     name = str(row[spec.id]) if spec.id else str(number)
     return Prompt(number, name, fields, name)
+
+
+def _naming(field: str, spec: PromptsSpec, layouts: Layouts) -> tuple[str, ...]:
+    """The key that names a field."""
+    if field in spec.fields:
+        return ("fields", field)
+    for layout in layouts.every:
+        if field in layout.fields:
+            return (layout.key,)
+    return ("answer", "field")
 
 
 def _clustered(prompts: Sequence[Prompt], rows: Sequence[Mapping[str, Any]], cluster: str | None) -> tuple[Prompt, ...]:

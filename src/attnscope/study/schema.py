@@ -15,7 +15,8 @@ from attnscope.study.classes import ClassSpec as ClassSpec
 from attnscope.study.conditions import ConditionSpec as ConditionSpec
 from attnscope.study.field_types import COLOUR as COLOUR
 from attnscope.study.field_types import LINE as LINE
-from attnscope.study.field_types import Colour, Line, names_in_schema
+from attnscope.study.field_types import NAME as NAME
+from attnscope.study.field_types import Colour, Line, Name, names_in_schema
 from attnscope.text.groups import GROUPS
 from attnscope.text.sets import PROMPT_SETS
 
@@ -23,7 +24,7 @@ from attnscope.text.sets import PROMPT_SETS
 class ModelSpec(NamedSpec):
     """One model of the study."""
 
-    label: Line = Field(description="Its name in tables and figures.")
+    label: Name = Field(description="Its name in tables and figures.")
     source: str = Field(
         description="A built-in name, `org/name` on the Hub (`@revision`), a folder or .gguf file (from where you are)."
     )

@@ -12,6 +12,7 @@ from reprlib import repr as short
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from attnscope.attention.ask import Ask
 from attnscope.attention.backends.backend import Backend, Result
@@ -85,12 +86,29 @@ def _refuse_unasked(name: str, result: Any, call: AnyCall, ask: Ask) -> None:
     shape = (call.batch, call.heads, ask.groups)
     for each in ask.measures:
         size = torch.Size((*shape, call.keys) if each.axes == KEY else shape)
-        shaped(BACKENDS, name, f"attend: {each.name}", result.values[each.name], size)
+        _refuse_odd(
+            name, each.name, shaped(BACKENDS, name, f"attend: {each.name}", result.values[each.name], size), call
+        )
     if ask.output and isinstance(call, Call):
         size = torch.Size((call.batch, call.queries, call.heads, call.value.shape[-1]))
-        shaped(BACKENDS, name, "attend: output", result.output, size)
+        output = shaped(BACKENDS, name, "attend: output", result.output, size)
+        _refuse_odd(name, "output", output, call)
+        if output.dtype != call.query.dtype:
+            raise BACKENDS.mistake(
+                name, "attend: output", f"returns {output.dtype}", f"{call.query.dtype}, as the queries"
+            )
     elif result.output is not None:
         raise BACKENDS.mistake(name, "attend", "returns an output", "None where none was asked for")
+
+
+def _refuse_odd(name: str, what: str, values: Tensor, call: AnyCall) -> None:
+    odd = not values.is_floating_point() or values.layout != torch.strided or values.requires_grad
+    if odd or values.device != call.device:
+        kind = (
+            f"{values.dtype}, {values.layout}, on {values.device}{', with gradients' if values.requires_grad else ''}"
+        )
+        allowed = f"floating-point numbers in a plain tensor on {call.device}, without gradients"
+        raise BACKENDS.mistake(name, f"attend: {what}", f"returns {kind}", allowed)
 
 
 def _listed(names: Iterable[object]) -> str:

@@ -36,7 +36,9 @@ def look(run: Run, options: HeatmapOptions, table: pl.DataFrame) -> Look:
 
 def _caption(run: Run, options: HeatmapOptions, table: pl.DataFrame, measures: list[str]) -> str:
     whose = selection.group_words(selection.queries(run, options))
-    what = f"{'Change in attention' if options.difference else 'Attention'} from {whose}"
+    title = title_of(measures[0])
+    what = f"change in {title or 'attention'}" if options.difference else title or "attention"
+    what = what[0].upper() + what[1:] + (f", measured from {whose}" if title else f" from {whose}")
     prompts = selection.prompts_words(run, table["n"])
     how = f"paired by prompt{_matching(run, options)}" if options.difference else "one number per head"
     is_empty = set(measures) <= set(run.classes) and not (table["value"] != 0).any()
