@@ -144,7 +144,8 @@ def test_every_way_to_count_is_there_and_the_usual_one_is_the_table(drawn_twice:
     assert len(both) == 6
     assert (both["difference"] - both["difference_there"]).abs().max() < SUMMED  # type: ignore[operator]
     for row in verdicts(table).iter_rows(named=True):
-        assert row["choices"] == 32
+        assert row["choices"] + row["empty"] == 32
+        assert (row["empty"] > 0) == (row["token_class"] == "marks")  # of special tokens alone
         assert row["up"] + row["down"] <= 32
         assert bool(row["flips"]) == (row["up"] > 0 and row["down"] > 0)
 
@@ -157,7 +158,18 @@ def test_signs_that_flip_are_named() -> None:
     ]
     table = pl.DataFrame(rows).with_columns(p=pl.lit(0.01))
     (row,) = verdicts(table).iter_rows(named=True)
-    assert (row["up"], row["down"], row["flips"]) == (2, 2, "heads: median")
+    assert (row["up"], row["down"], row["flips"], row["empty"]) == (2, 2, "heads: median", 0)
+
+
+def test_a_choice_without_tokens_is_no_agreement() -> None:
+    """Where every cell is ' #', no token begins with '#': there is nothing to count by first characters."""
+    chosen = {"token_class": "a", "queries": "last", "heads": "mean", "special": "with"}
+    rows = [
+        {**chosen, "share": share, "difference": value, "p": p}
+        for share, value, p in (("characters", 0.2, 0.01), ("whole", 0.4, 0.01), ("first", None, None))
+    ]
+    (row,) = verdicts(pl.DataFrame(rows)).iter_rows(named=True)
+    assert (row["choices"], row["up"], row["down"], row["empty"], row["flips"]) == (2, 2, 0, 1, "")
 
 
 def test_the_answer_says_effect_interval_heads_placebo_and_limit(drawn_twice: Run) -> None:

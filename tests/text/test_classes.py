@@ -163,8 +163,8 @@ def test_a_rule_whose_claims_do_not_fit_the_prompt_is_refused(monkeypatch: pytes
     ("share", "want"),
     [
         ("", [[0.25, 1, 0.75, 0], [0.75, 0, 0.25, 0.5], [0, 0, 0, 0.5]]),
-        ("whole:", [[0, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 1]]),
-        ("majority:", [[0, 1, 1, 0], [1, 0, 0, 0], [0, 0, 0, 1]]),
+        ("whole:", [[1, 1, 1, 0], [0, 0, 0, 1], [0, 0, 0, 0]]),
+        ("majority:", [[0, 1, 1, 0], [1, 0, 0, 1], [0, 0, 0, 0]]),
         ("first:", [[1, 1, 1, 0], [0, 0, 0, 1], [0, 0, 0, 0]]),
     ],
 )
@@ -178,8 +178,16 @@ def test_a_token_that_mixes_classes_is_shared_as_the_rule_says(share: str, want:
 
 
 def test_classes_with_different_ways_to_share_still_add_up() -> None:
-    token = Token(0, 1, "##*x", 0, 4)
-    shares = membership({"hash": "majority:#", "star": "*"}, "##*x", [token])[:, 0]
-    np.testing.assert_allclose(shares, [0, 0.25, 0.75])  # two of four are no majority
-    whole = membership({"hash": "majority:#", "star": "*"}, "###*", [Token(0, 1, "###*", 0, 4)])[:, 0]
-    np.testing.assert_allclose(whole, [1, 0, 0])
+    token = Token(0, 1, "#*xx", 0, 4)
+    shares = membership({"hash": "majority:#", "star": "*"}, "#*xx", [token])[:, 0]
+    np.testing.assert_allclose(shares, [0, 0.25, 0.75])  # one of four is not half
+    taken = membership({"hash": "majority:#", "star": "*"}, "##*x", [Token(0, 1, "##*x", 0, 4)])[:, 0]
+    np.testing.assert_allclose(taken, [1, 0, 0])
+
+
+def test_a_cell_with_a_space_before_it_belongs_to_its_character_unless_the_first_one_counts() -> None:
+    """Most tokenizers join a space with what follows."""
+    token = Token(0, 1, " #", 0, 2)
+    for share, want in (("", [0.5, 0.5, 0]), ("whole:", [1, 0, 0]), ("majority:", [1, 0, 0]), ("first:", [0, 1, 0])):
+        shares = membership({"hash": f"{share}#", "space": f"{share}re:\\s"}, " #", [token])[:, 0]
+        np.testing.assert_allclose(shares, want, err_msg=share)

@@ -40,7 +40,8 @@ CHOICES = ("share", "queries", "heads", "special")
 def multiverse(comparison: Comparison) -> pl.DataFrame:
     """comparison, token_class, the choices, difference, low, high, p, n, clusters; one row per class and choice.
 
-    Classes that the edits alone change are left out, and so is `other`.
+    Classes that the edits alone change are left out, and so is `other`. Where a choice leaves a class without tokens
+    on both sides, there is no number.
     """
     one, two = comparison.one, comparison.two
     run, matching = one.run, matched(comparison.one, comparison.two)
@@ -56,14 +57,8 @@ def multiverse(comparison: Comparison) -> pl.DataFrame:
                 second = sides[1][1][theirs, turn, again, ..., two.run.classes.index(name)][:, *matching.two]
                 for heads in OVER_HEADS:
                     apart = (np.nanmean if heads == "mean" else np.nanmedian)(second - first, axis=1)
-                    effect = effects(apart[:, None], clusters=run.clusters(prompts), seed=run.study.seed)
                     chosen = dict(zip(CHOICES, (share, queries, heads, special), strict=True))
-                    numbers = {
-                        "difference": effect.mean[0],
-                        "low": effect.low[0],
-                        "high": effect.high[0],
-                        "p": effect.p[0],
-                    }
+                    numbers = _numbers(apart, comparison, prompts) if first.any() or second.any() else {}
                     rows.append({"token_class": name, **chosen, **numbers, "n": len(prompts)})
     schema = {"token_class": pl.String, **dict.fromkeys(CHOICES, pl.String)}
     numbers_schema = {**dict.fromkeys(("difference", "low", "high", "p"), pl.Float64), "n": pl.Int64}
@@ -71,13 +66,22 @@ def multiverse(comparison: Comparison) -> pl.DataFrame:
     return table.with_columns(pl.col(pl.Float64).fill_nan(None))
 
 
-def verdicts(table: pl.DataFrame) -> pl.DataFrame:
-    """token_class, choices, up, down, significant_up, significant_down, low, high, flips: what all choices agree on.
+def _numbers(apart: Floats, comparison: Comparison, prompts: NDArray[np.int64]) -> dict[str, float]:
+    run = comparison.one.run
+    effect = effects(apart[:, None], clusters=run.clusters(prompts), seed=run.study.seed)
+    values = (effect.mean[0], effect.low[0], effect.high[0], effect.p[0])
+    return dict(zip(("difference", "low", "high", "p"), map(float, values), strict=True))
 
-    low, high: the smallest and the largest difference. flips: the choices under which the sign is the rarer one.
+
+def verdicts(table: pl.DataFrame) -> pl.DataFrame:
+    """token_class, choices, up, down, significant_up, significant_down, low, high, flips, empty: what choices agree on.
+
+    low, high: the smallest and the largest difference. flips: the choices under which the sign is the rarer one. empty:
+    how many more choices leave the class without tokens.
     """
     rows = []
-    for (name,), part in table.group_by("token_class", maintain_order=True):
+    for (name,), every in table.group_by("token_class", maintain_order=True):
+        part = every.filter(pl.col("difference").is_not_null())
         up, down = part.filter(pl.col("difference") > 0), part.filter(pl.col("difference") < 0)
         rarer = up if len(up) < len(down) else down
         sure = part.filter(pl.col("p") < FALSE_DISCOVERIES)["difference"]
@@ -92,6 +96,7 @@ def verdicts(table: pl.DataFrame) -> pl.DataFrame:
                 "low": part["difference"].min(),
                 "high": part["difference"].max(),
                 "flips": _common(part, rarer) if len(up) and len(down) else "",
+                "empty": len(every) - len(part),
             }
         )
     return pl.DataFrame(rows, infer_schema_length=None)

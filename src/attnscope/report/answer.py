@@ -189,7 +189,8 @@ def _robust(comparison: Comparison, row: Row) -> Iterator[str]:
         if each["flips"]:
             yield f"The sign of the effect depends on how one counts: it flips with {each['flips']}."
         else:
-            yield f"The sign of the effect is the same under all {each['choices']} ways to count."
+            empty = f"; {each['empty']} more leave the class without tokens" if each["empty"] else ""
+            yield f"The sign of the effect is the same under all {each['choices']} ways to count{empty}."
 
 
 def _shares(run: Run) -> Iterator[str]:

@@ -299,10 +299,10 @@ def robustness_sections(found: Sequence[Compared]) -> list[Section]:
         rows = [
             (
                 row["token_class"],
-                f"{signed(row['low'])} to {signed(row['high'])}",
-                f"{row['up']} up, {row['down']} down",
+                f"{signed(row['low'])} to {signed(row['high'])}" if row["choices"] else "",
+                f"{row['up']} up, {row['down']} down" + (f", {row['empty']} without tokens" if row["empty"] else ""),
                 f"{row['significant_up']} up, {row['significant_down']} down",
-                row["flips"] or "same sign under all",
+                row["flips"] or ("same sign under all" if row["choices"] else ""),
             )
             for row in verdicts(multiverse(each.comparison)).iter_rows(named=True)
         ]

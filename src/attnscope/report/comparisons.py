@@ -83,7 +83,7 @@ MULTIVERSE = {
     "queries": "the query group",
     "heads": "mean or median over heads",
     "special": "with the model's special tokens, or without (the rest then adds up to 1)",
-    "difference": "the second side minus the first, within prompts, mean over prompts",
+    "difference": "the second side minus the first, within prompts, mean over prompts; empty without tokens",
     "low": "lower end of its 95 % interval",
     "high": "upper end of its 95 % interval",
     "p": "of this row alone",

@@ -10,10 +10,10 @@ by a colon. So `:`, `:;,` and `a:` are characters, while `token:42`, `Segment:qu
 unknown prefix is refused. To use such text as characters, write `chars:` before it.
 
 A character goes to the first class that claims it, or to `other` if none does. A token that mixes classes belongs to
-each by its share of characters. A class may instead take whole tokens only: those of which it has all characters
-(whole), more than half of them (majority), or the first one (first). Such a token is all its own; of other tokens it
-has nothing, and its characters count as `other`. So memberships add up to one for every token, and masses to the row's
-sum.
+each by its share of characters. A class may instead take tokens as a whole: those of which it has any character
+(whole), at least half of them (majority), or the first one (first). The first class that takes a token so has all of
+it; of tokens it doesn't take such a class has nothing, and its characters there count as `other`. So memberships add up
+to one for every token, and masses to the row's sum.
 """
 
 from __future__ import annotations
@@ -194,8 +194,8 @@ def _shared(owners: NDArray[np.int64], ways: Sequence[str]) -> NDArray[np.float6
     """How one token is shared. owners: the class of each of its characters; ways: one of SHARES for each class."""
     counts = np.bincount(owners, minlength=len(ways) + 1)
     takes = {
-        "whole": counts == len(owners),
-        "majority": 2 * counts > len(owners),
+        "whole": counts > 0,
+        "majority": 2 * counts >= len(owners),
         "first": np.arange(len(counts)) == owners[0],
     }
     for number, way in enumerate(ways):
