@@ -121,15 +121,19 @@ def test_a_head_ablated_to_its_mean_gives_every_token_the_same(lens: Lens) -> No
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
-        (Ablate(ablate={0: (9,)}), "layer 0 has no head 9"),
+        (Ablate(ablate={0: (9,)}), "layer 0 of .* has no head 9"),
+        (Ablate(ablate={99: (0,)}), "no attention to edit in layer 99"),
         (Hide(hide=(3,), heads=(9,)), "no head 9"),
+        (Hide(hide=(3,), heads=(9,), how="zero"), "no head 9"),
+        (Hide(hide=(3,), layers=(99,)), "no attention to edit in layer 99"),
         (Ablate(ablate={0: (1,)}, how="values", values={0: {1: (1.0, 2.0)}}), "8 values, 2 are given"),
         (Hide(hide=(40,)), "no token 40"),
     ],
 )
 def test_edits_of_what_does_not_exist_are_refused(lens: Lens, edit: Any, words: str) -> None:
-    with pytest.raises(AttnscopeError, match=words):
-        lens.measure_tokens(IDS, ["all"], edits=[edit])
+    for layers in (None, [0]):
+        with pytest.raises(AttnscopeError, match=words):
+            lens.measure_tokens(IDS, ["all"], layers=layers, edits=[edit])
 
 
 def test_a_third_partys_edit_changes_weights_and_what_follows_from_them(lens: Lens) -> None:
@@ -152,6 +156,18 @@ def test_log_probabilities_are_the_models_own_and_follow_edits(lens: Lens) -> No
     assert np.abs(hidden - want).max() > 1e-3
     same = lens.log_probs(text, answer, edits=[Hide(hide=(2,), queries=(0, 1))])  # what they don't see anyway
     np.testing.assert_allclose(same, want, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [tf.BertForMaskedLM, tf.LlamaForTokenClassification, tf.LlamaForSequenceClassification, tf.LlamaModel],
+)
+def test_models_that_predict_no_next_token_give_no_log_probabilities(made: Any) -> None:
+    """Not even one with as many labels as there are tokens, or one that fills gaps and has seen what follows."""
+    config = tf.BertConfig(**SIZES) if made is tf.BertForMaskedLM else tf.LlamaConfig(**SIZES, pad_token_id=0)
+    config.num_labels = len(tiny.VOCABULARY)
+    with pytest.raises(AttnscopeError, match="predicts no next token"):
+        Lens(made(config).eval(), tiny.tokenizer()).log_probs("Add", " 1")
 
 
 @pytest.mark.parametrize("edit", [Hide(hide=(3,)), Hide(hide=(3,), how="zero"), Ablate(ablate={0: (1,)})])

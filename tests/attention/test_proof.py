@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import transformers as tf
+from accelerate import cpu_offload, dispatch_model
 
 import attnscope
 from attnscope import AttnscopeError, Lens
@@ -19,6 +22,7 @@ from attnscope.attention.interface import implementation, quiet
 from attnscope.measures import MEASURES, Measure
 from tests.attention import reference
 from tests.attention.architectures import COMMON, GROUPED
+from tests.attention.running import hooks
 from tests.models import tiny
 from tests.tolerances import SHALLOW
 
@@ -132,6 +136,66 @@ def test_positions_scaled_by_the_longest_prompt_so_far_are_reset_and_left_as_the
     after = lens.measure_tokens(ids[:600], beyond_context=True).received.values
     np.testing.assert_allclose(after, before, atol=SHALLOW)
     assert all(torch.equal(each, state[name]) for name, each in model.named_buffers())
+
+
+LONGROPE = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [4.0] * 4, "rope_theta": 10000.0}
+
+
+@pytest.mark.parametrize("way", ["lens", "record"])
+def test_positions_for_long_prompts_are_not_left_on_the_model(way: str) -> None:
+    """The model writes to its buffers in place once a prompt is long; ours, and the probe, must not leave that."""
+    rope = {**LONGROPE, "original_max_position_embeddings": 32, "factor": 4.0}
+    model, ids = llama(max_position_embeddings=256, rope_parameters=rope), some_ids(100)
+    before, twin = {name: each.clone() for name, each in model.named_buffers()}, copy.deepcopy(model)
+    twin.set_attn_implementation("eager")
+    with torch.no_grad():
+        want = [each[0, :, -1].numpy() for each in twin(torch.tensor([ids[:20]]), output_attentions=True).attentions]
+    if way == "lens":
+        lens = lens_on(model)
+        lens.measure_tokens(ids, beyond_context=True)
+        found = lens.measure_tokens(ids[:20]).received[:, :, 0]
+    else:
+        with attnscope.record(model) as record, torch.no_grad():
+            model(torch.tensor([ids[:20]]))
+        found = record.received[0][0, :, :, 0]
+    for layer, row in enumerate(want):
+        np.testing.assert_allclose(found[layer], row, atol=SHALLOW)
+    assert all(torch.equal(each, before[name]) for name, each in model.named_buffers())
+
+
+def test_a_model_that_only_runs_under_eager_attention_is_read_by_its_own_weights() -> None:
+    size = {"d_model": 32, "n_layers": 2, "n_heads": 4, "max_seq_len": 128, "expansion_ratio": 2}
+    model = tf.MptForCausalLM(tf.MptConfig(vocab_size=len(tiny.VOCABULARY), **size)).eval()
+    ids = some_ids(30)
+    record = lens_on(model).measure_tokens(ids)
+    for layer, row in enumerate(eager_last(model, ids)):
+        np.testing.assert_allclose(record.received[layer, :, 0], row, atol=SHALLOW)
+    assert record.evidence["check"]["way"] == "eager, one layer at a time"
+
+
+@pytest.mark.parametrize("offloaded", ["all", "embeddings"])
+def test_weights_that_accelerate_keeps_elsewhere_are_read(offloaded: str, tmp_path: Path) -> None:
+    model, ids = llama(), some_ids(30)
+    want = eager_last(model, ids)
+    if offloaded == "all":
+        cpu_offload(model, execution_device="cpu")
+    else:
+        parts = [*(f"model.layers.{number}" for number in range(3)), "model.norm", "model.rotary_emb", "lm_head"]
+        places = {"model.embed_tokens": "disk", **dict.fromkeys(parts, "cpu")}
+        dispatch_model(model, device_map=places, main_device="cpu", offload_dir=tmp_path)
+    found = lens_on(model).measure_tokens(ids).received[:, :, 0]
+    with attnscope.record(model) as record, torch.no_grad():
+        model(torch.tensor([ids]))
+    for layer, row in enumerate(want):
+        np.testing.assert_allclose(found[layer], row, atol=SHALLOW)
+        np.testing.assert_allclose(record.received[0][0, layer, :, 0], row, atol=SHALLOW)
+
+
+def test_a_model_that_shows_its_weights_by_default_keeps_no_hook_of_ours() -> None:
+    model = llama(output_attentions=True)
+    model.set_attn_implementation("eager")
+    lens_on(model).measure_tokens(some_ids(30))
+    assert hooks(model) == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 import torch
 import transformers as tf
-from torch import Tensor
+from torch import Tensor, nn
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import attnscope
 from attnscope import AttnscopeError
 from tests.attention import architectures, reference
 from tests.attention.running import prompt
+from tests.models import tiny as tiny_models
 from tests.tolerances import LOGITS, SHALLOW
 
 INTERFACE = ["llama", "gemma2, softcap and window", "gpt-oss, sinks and window", "gpt2", "mistral, window"]
@@ -141,6 +143,58 @@ def test_attention_of_ones_own_that_looks_at_pads_is_recorded_without_pads_and_r
     refused = pytest.raises(AttnscopeError, match="something else with its own attention implementation, 'unmasked'")
     with refused, attnscope.record(model):
         model(given["input_ids"], attention_mask=given["attention_mask"])
+
+
+def windowed(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, scaling: float, **_: Any) -> Any:
+    """Attention that lets no query see more than 70 keys back, which no probe is long enough to show."""
+    rows, keys = query.shape[2], key.shape[2]
+    back = torch.arange(keys - rows, keys)[:, None] - torch.arange(keys)
+    seen = (back >= 0) & (back < 70)
+    key, value = (each.repeat_interleave(query.shape[1] // key.shape[1], 1) for each in (key, value))
+    output = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=seen, scale=scaling)
+    return output.transpose(1, 2).contiguous(), None
+
+
+@pytest.mark.parametrize("replaced", ["own name", "sdpa for all", "sdpa of this instance"])
+def test_a_registered_function_that_shows_its_window_on_long_prompts_only_is_refused_there(
+    replaced: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "windowed" if replaced == "own name" else "sdpa"
+    table = ALL_ATTENTION_FUNCTIONS._local_mapping if "instance" in replaced else tf.AttentionInterface._global_mapping
+    monkeypatch.setitem(table, name, windowed)
+    model = tf.LlamaForCausalLM._from_config(tiny_models.llama_config(), attn_implementation=name).eval()
+    lens = attnscope.Lens(model, tiny_models.tokenizer())
+    short, long = prompt(1, 60), prompt(1, 120)
+    with torch.no_grad():
+        plain = model(short).logits
+        with attnscope.record(model) as record:
+            assert torch.equal(model(short).logits, plain)
+        weights = reference.eager(model, {"input_ids": short}).attentions[0]
+        np.testing.assert_allclose(
+            record.received[0].at(layer=0, queries="last").values, weights[:, :, -1], atol=SHALLOW
+        )
+        lens.measure_tokens(short[0].tolist())
+        with pytest.raises(AttnscopeError, match="computes something else"), attnscope.record(model):
+            model(long)
+        with pytest.raises(AttnscopeError, match=r"something else|can't be read exactly"):
+            lens.measure_tokens(long[0].tolist())
+
+
+def test_a_registered_function_goes_on_being_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = []
+
+    def counting(module: Any, *given: Any, **more: Any) -> Any:
+        called.append(module.layer_idx)
+        return sdpa_attention_forward(module, *given, **more)
+
+    monkeypatch.setitem(tf.AttentionInterface._global_mapping, "counting", counting)
+    model, ids = tiny("llama", "counting"), prompt(1, 40)
+    with attnscope.record(model) as record, torch.no_grad():
+        called.clear()
+        model(ids)
+    assert called == [0, 1, 2]
+    weights = reference.eager(tiny("llama", "eager"), {"input_ids": ids}).attentions[1]
+    np.testing.assert_allclose(record.received[0].at(layer=1, queries="last").values, weights[:, :, -1], atol=SHALLOW)
 
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])

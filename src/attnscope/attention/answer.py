@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from transformers import GenerationConfig, PreTrainedModel
 
-from attnscope.attention.forward import input_device
+from attnscope.attention.device import input_device
 from attnscope.errors import AttnscopeError
 
 

@@ -28,9 +28,16 @@ class PairSet:
         return PairSet(self.rows.to(device), self.keys.to(device))
 
 
-def pair_set(measure: Measure, ids: Sequence[int], positions: Tensor) -> PairSet:
-    """Positions (rows,): of the rows that are read, increasing."""
-    queries, keys = _pairs(measure, ids)
+def pair_set(measure: Measure, ids: Sequence[int], positions: Tensor, places: Sequence[int] | None = None) -> PairSet:
+    """The pairs of one prompt. positions (rows,): of the rows that are read, increasing.
+
+    places: which of the ids are the prompt's, where pads are among them.
+    """
+    if places is None:
+        queries, keys = _pairs(measure, ids)
+    else:
+        among = torch.as_tensor(places, dtype=torch.int64)
+        queries, keys = (among[each] for each in _pairs(measure, [ids[place] for place in places]))
     wanted = positions.cpu()
     if not len(wanted):
         return PairSet(queries[:0], keys[:0])

@@ -70,6 +70,8 @@ class Call(_Sizes):
     """How many keys back a query sees, its own included, where the model says so beside the mask or instead of it."""
     own_output: bool = False
     """Whether the output has to be the model's own: it is eager, gradients go through it, or dropout changes it."""
+    foreign: bool = False
+    """Whether an attention function that somebody registered makes the output: it may compute anything."""
     start: int | None = None
     """Which key is the first query's own; by default the queries are the last of the keys."""
 

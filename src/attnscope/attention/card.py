@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from attnscope.attention.forward import input_device
+from attnscope.attention.device import input_device
 from attnscope.attention.interface import implementation, quiet
 from attnscope.attention.meter import Meter, Request
 from attnscope.attention.proof import Proof

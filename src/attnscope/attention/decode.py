@@ -8,8 +8,9 @@ from dataclasses import replace
 import torch
 from transformers import DynamicCache, PreTrainedModel
 
+from attnscope.attention.device import input_device
 from attnscope.attention.eager_reference import reference_row
-from attnscope.attention.forward import door, input_device
+from attnscope.attention.forward import door
 from attnscope.attention.interface import quiet
 from attnscope.attention.precision import can_widen, widened
 from attnscope.attention.proof import Proof

@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 
 from attnscope.attention.call import MatrixCall
 from attnscope.attention.hooks import only_for
-from attnscope.attention.interface import hears, hooks_kept, implementation, is_own
+from attnscope.attention.interface import hears, implementation, is_own
 from attnscope.errors import AttnscopeError
 
 
@@ -37,7 +37,10 @@ EagerModules = dict[int, EagerModule]
 
 
 def find_modules(model: PreTrainedModel, inputs: dict[str, Any]) -> EagerModules:
-    """By layer, the innermost module that returns its attention weights; empty where the model gives none."""
+    """By layer, the innermost module that returns its attention weights; empty where the model gives none.
+
+    To be called inside `quiet`: transformers leaves hooks on a model that is asked for its weights.
+    """
     returned: dict[int, list[tuple[EagerModule, Tensor]]] = {}
 
     def note(module: nn.Module, _args: Any, output: Any) -> None:
@@ -50,8 +53,7 @@ def find_modules(model: PreTrainedModel, inputs: dict[str, Any]) -> EagerModules
             handle = module.register_forward_hook(note)
             stack.callback(handle.remove)
         stack.enter_context(implementation(model, "eager", threading.get_ident()))
-        with hooks_kept(model):
-            outputs = model.base_model(**inputs, output_attentions=True)
+        outputs = model.base_model(**inputs, output_attentions=True)
     weights = getattr(outputs, "attentions", None) or ()
     # inner modules return before outer ones do, so the first to return a tensor is the innermost
     return {layer: returned[id(each)][0][0] for layer, each in enumerate(weights) if id(each) in returned}
@@ -69,6 +71,9 @@ class MatrixListener(Protocol):
     @property
     def real(self) -> Tensor | None:
         """(B, keys): False at pads; None if there are none."""
+
+    def written(self, layer: int, queries: int) -> int | None:
+        """How many of a layer's keys are written; None for all."""
 
     def attention(self, layer: int, call: MatrixCall) -> Tensor | None:
         """Reads a layer's weights; the model has computed its output already."""
@@ -159,6 +164,7 @@ class _Taker:
     def _call(self, layer: int, weights: Tensor) -> MatrixCall:
         if weights.shape[3] < weights.shape[2]:
             raise NotImplementedError(f"{type(self.model).__name__} attends to a grid of its own, not to the tokens")
+        weights = weights[..., : self.listener.written(layer, weights.shape[2])]
         return MatrixCall(weights, _visible(weights, _window(self.model, layer), self.listener.real))
 
 

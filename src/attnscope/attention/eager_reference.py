@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from attnscope.attention.call import AnyCall, MatrixCall
 from attnscope.attention.eager import EagerModules, find_modules, opened_eagerly
 from attnscope.attention.forward import hidden_of, without_cache
-from attnscope.attention.interface import hooks_kept, implementation, quiet
+from attnscope.attention.interface import implementation, quiet
 from attnscope.attention.precision import can_widen, widened
 from attnscope.attention.recorder import Recorder, Wanted
 from attnscope.attention.reduce import unsettled_rows
@@ -49,7 +49,7 @@ def eager_reference(
         with quiet(model), opened_eagerly(model, recorder, modules):
             recorder.hidden = hidden_of(model.base_model(**without_cache(model, inputs)))
         return recorder
-    with quiet(model), hooks_kept(model), implementation(model, "eager", threading.get_ident()):
+    with quiet(model), implementation(model, "eager", threading.get_ident()):
         outputs = model.base_model(**without_cache(model, inputs), output_attentions=True)
         recorder.hidden = hidden_of(outputs)
         weights = getattr(outputs, "attentions", None)

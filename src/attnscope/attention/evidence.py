@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 
 import torch
 from transformers import PreTrainedModel
 
 from attnscope.attention.decode import prove_decode
+from attnscope.attention.device import input_device
 from attnscope.attention.probe import Probe
-from attnscope.attention.proof import Proof, prove
+from attnscope.attention.proof import Path, Proof, prove
 from attnscope.errors import AttnscopeError, PluginError
 from attnscope.measures import Measure
 
 PROBE_TOKENS = 48
+LONGEST = 1024  # tokens of a forward that is compared while it is recorded, as it took a path of its own
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was compared before anything is recorded."""
+    """What was compared before anything is recorded, and what was compared since."""
 
     proofs: list[Proof]
     pads: AttnscopeError | None
     """Why batches with pads can't be recorded; None if they can."""
     pad_rows: AttnscopeError | None
     """Why the rows of pads would not be as they are outside, which matters unless the forward only fills a cache."""
+    compare: Callable[[int], list[Proof]]
+    """Compares prompts of another length, which may take paths of their own: shorter than a window, for example."""
 
     def refuse_pads(self, *, cached: bool) -> None:
         """For a forward with pads. cached: it fills a cache, as in `generate`; nobody looks at its pads then."""
@@ -34,35 +39,81 @@ class Evidence:
         if refusal is not None:
             raise refusal
 
+    def unproven(self, paths: frozenset[Path], tokens: int) -> frozenset[Path]:
+        """The paths that were not compared. tokens: so far, those of the cache included."""
+        missing = self._without_proof(paths)
+        if missing and tokens <= LONGEST:
+            self.proofs.extend(self.compare(tokens))
+            missing = self._without_proof(paths)
+        return missing
+
+    def _without_proof(self, paths: frozenset[Path]) -> frozenset[Path]:
+        return paths - frozenset(path for proof in self.proofs for path in proof.paths)
+
 
 def compared_before(
-    model: PreTrainedModel, name: str, queries: Sequence[str], layers: Sequence[int], measures: tuple[Measure, ...]
+    model: PreTrainedModel,
+    name: str,
+    queries: Sequence[str],
+    layers: Sequence[int],
+    measures: tuple[Measure, ...],
+    context: int | None,
 ) -> Evidence:
-    """One prompt alone, two of different lengths with a mask, and a step with the cache: as forwards come."""
+    """One prompt alone, two of different lengths with a mask, and a step with the cache: as forwards come.
+
+    context: how many tokens the model takes, if there is a limit.
+    """
     vocabulary = len(next(model.get_input_embeddings().parameters()))
-    tokens = [(17 + 7919 * place) % vocabulary for place in range(PROBE_TOKENS)]
+
+    def tokens(count: int) -> list[int]:
+        return [(17 + 7919 * place) % vocabulary for place in range(count)]
+
+    count = min(PROBE_TOKENS, context or PROBE_TOKENS)
     few = "all" not in queries
-    first = Probe([tokens], layers, few, measures, as_is=True)
+    first = Probe([tokens(count)], layers, few, measures, as_is=True)
     alone = prove(model, name, first)
     known = replace(first, limit=alone.limit)
-    proofs = [alone, prove(model, name, replace(known, few=not few))]
     trains = torch.is_grad_enabled() and any(each.requires_grad for each in model.parameters())
-    if trains:
-        proofs += [prove(model, name, replace(known, few=way, observe=True)) for way in (few, not few)]
+    keeps_output = trains or torch.is_autocast_enabled(input_device(model).type)
+    ways = [
+        replace(known, few=way, observe=observe)
+        for way, observe in product((few, not few), (False, True) if keeps_output else (False,))
+    ]
+
+    def beside_pads(count: int) -> list[Probe]:
+        prompts = [tokens(count)[: max(1, 2 * count // 5)], tokens(count)]
+        return [replace(way, prompts=prompts, left=True, masked=True) for way in ways]
+
+    def compare(count: int) -> list[Proof]:
+        probes = [replace(way, prompts=[tokens(count)]) for way in ways] + (beside_pads(count) if count > 1 else [])
+        probes += [] if keeps_output else [replace(probe, observe=True) for probe in probes]
+        found = [_if_exact(partial(prove, model, name, probe)) for probe in probes]
+        if alone.causal is not False and count > 1:
+            found.append(_if_exact(partial(prove_decode, model, name, tokens(count), layers, alone)))
+        return [proof for proof in found if proof is not None and proof.changed is None]
+
+    proofs = [alone, *(prove(model, name, way) for way in ways[1:])]
     for proof in proofs:
         if proof.changed is not None:
             raise proof.changed
     if alone.causal is not False:
-        decoded = prove_decode(model, name, tokens, layers, alone)
+        decoded = prove_decode(model, name, tokens(count), layers, alone)
         proofs += [] if decoded is None else [decoded]
-    padded = replace(known, prompts=[tokens[:20], tokens], left=True, masked=True)
-    beside_pads = []
     try:
-        for way, observe in product((few, not few), (False, True) if trains else (False,)):
-            beside_pads.append(prove(model, name, replace(padded, few=way, observe=observe)))
+        padded = [prove(model, name, probe) for probe in beside_pads(count)]
     except PluginError:
         raise
     except AttnscopeError as refusal:
-        return Evidence(proofs, refusal, None)
-    changed = next((proof.changed for proof in beside_pads if proof.changed is not None), None)
-    return Evidence([*proofs, *beside_pads], None, changed)
+        return Evidence(proofs, refusal, None, compare)
+    changed = next((proof.changed for proof in padded if proof.changed is not None), None)
+    return Evidence([*proofs, *padded], None, changed, compare)
+
+
+def _if_exact(make: Callable[[], Proof | None]) -> Proof | None:
+    """A proof; None where the model is not read exactly: then its path stays without one."""
+    try:
+        return make()
+    except PluginError:
+        raise
+    except AttnscopeError:
+        return None

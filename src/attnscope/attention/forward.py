@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from attnscope.attention.device import is_spread
 from attnscope.attention.eager import EagerModules, opened_eagerly
 from attnscope.attention.interface import opened, quiet
 from attnscope.attention.recorder import EnoughError, LayerResult, Recorder, Wanted
@@ -72,15 +72,10 @@ def hidden_of(outputs: Any) -> Tensor | None:
 
 def may_stop(model: PreTrainedModel) -> bool:
     """Whether a forward can be ended early: models spread over devices clean up after each layer."""
-    return not getattr(model, "hf_device_map", None)
+    return not is_spread(model)
 
 
 def without_cache(model: PreTrainedModel, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The inputs of a forward that keeps no cache, unless they say otherwise."""
     takes_cache = hasattr(model.config.get_text_config(), "use_cache")
     return {"use_cache": False, **inputs} if takes_cache else dict(inputs)
-
-
-def input_device(model: PreTrainedModel) -> torch.device:
-    """Where the model wants its token ids."""
-    return next(model.get_input_embeddings().parameters()).device

@@ -64,9 +64,12 @@ def real_tokens(mask: Any, batch: int, queries: int, cached: int) -> tuple[Tenso
     """(B, keys) False at pads, where a mask says so; and (B, queries) for the tokens of this forward.
 
     A mask of four dimensions says what each query sees, not which tokens are pads: those that see nothing are, and
-    those that see everything while nobody sees them, as rows of pads are sometimes let do.
+    those that see everything while nobody sees them, as rows of pads are sometimes let do. If it says the same of all
+    queries at once, the keys that it hides are pads.
     """
     mask = mask.get("full_attention", next(iter(mask.values()), None)) if isinstance(mask, dict) else mask
+    if isinstance(mask, Tensor) and mask.dim() == 4 and mask.shape[2] == 1 and queries > 1:
+        mask = (mask if mask.dtype == torch.bool else mask > HIDING).any(1)[:, 0].expand(batch, -1)
     if isinstance(mask, Tensor) and mask.dim() == 2 and mask.shape[1] >= queries:
         start = min(cached, mask.shape[1] - queries)  # a mask may be as long as a cache that is not full yet
         return mask[:, : start + queries].bool(), _some(mask[:, start : start + queries].bool().cpu())

@@ -5,7 +5,8 @@ open, the functions that the table gives for `sdpa` and `eager` are ours: they h
 listeners and every other call to the function that it was meant for. What is measured runs under the name `sdpa`; a
 model that somebody else runs keeps its own of the two. A name of our own would do for most models, but some ask for the
 name itself before they decide what goes into the mask (sparse attention does), and under an unknown one they leave it
-out without a word.
+out without a word. Functions that somebody registered, under a name of their own or in place of transformers' own, are
+kept too, as they may compute anything; the listener is told so.
 
 Doors belong to models: two models never see each other's calls. A listener hears whoever runs its model, or one thread
 alone: what a lens measures must not be mixed with forwards that another thread happens to run.
@@ -24,13 +25,16 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, PreTrainedModel
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from attnscope.attention.call import Call
+from attnscope.attention.device import input_device
 from attnscope.attention.recorder import Own, plain_output
 from attnscope.attention.rotary import fresh_rotary, length_matters
 from attnscope.attention.turns import lock_of
 
 SDPA, EAGER = "sdpa", "eager"
+OTHERS = ("flex_attention", "flash_attention_", "paged|")  # how transformers' other names begin
 IMPLEMENTATION = "_attn_implementation"  # of a config
 
 Attention = Callable[..., tuple[Tensor, Tensor | None]]
@@ -105,7 +109,8 @@ def _finder(find: Callable[..., Attention]) -> Callable[..., Attention]:
 
     def get_interface(self: AttentionInterface, attn_implementation: str, default: Attention) -> Attention:
         function = find(self, attn_implementation, default)
-        return partial(door, EAGER, function) if attn_implementation == EAGER else function
+        kept = attn_implementation == EAGER or _is_foreign(attn_implementation, function)
+        return partial(door, attn_implementation, function) if kept else function
 
     return get_interface
 
@@ -122,18 +127,20 @@ def _attention(
 ) -> tuple[Tensor, Tensor | None]:
     """function: what the model would call, were there no door; name: what its config calls that."""
     listeners, layer = _doors.of(module), getattr(module, "layer_idx", None)
-    switched = name == SDPA and (given.get("softcap") is not None or given.get("s_aux") is not None)  # from eager
+    capped = given.get("softcap") is not None or given.get("s_aux") is not None
+    switched = name == SDPA and capped and not _is_foreign(name, function)  # from eager, by a lens or a recording
     if not switched and (not listeners or layer is None):  # no layer: a vision or audio tower beside the text model
         return function(module, query, key, value, attention_mask, **given)
     call = _call(module, query, key, value, attention_mask, given)
-    if name == EAGER:
-        call = replace(call, own_output=True)
+    foreign = _is_foreign(name, function)
+    if name == EAGER or foreign:
+        call = replace(call, own_output=True, foreign=foreign)
 
     own: list[tuple[Tensor, Tensor | None]] = []
 
     def unheard() -> tuple[Tensor, Tensor | None]:
         if not own:  # once, whoever asks: dropout must not be drawn twice
-            as_meant = name == EAGER or call.native
+            as_meant = call.native or name == EAGER or foreign
             result = function(module, query, key, value, attention_mask, **given) if as_meant else None
             own.append((_present(plain_output(call)), None) if result is None else result)
         return own[0]
@@ -179,16 +186,37 @@ def _call(
 def opened(model: nn.Module, listener: Listener, *, as_is: bool = False) -> Iterator[None]:
     """Inside, the model's attention calls go to the listener; after, all is as it was, whatever happened.
 
-    as_is: the model keeps its own attention implementation, if that is `sdpa` or `eager`.
+    as_is: the model keeps its own attention implementation, unless that is one of transformers' that takes no mask of
+    what each query sees.
     """
     modules = list(model.modules())
-    names = {config._attn_implementation_internal for config in _configs(model)}
-    with nullcontext() if as_is and names <= {SDPA, EAGER} else implementation(model, SDPA, listener.thread):
+    others = [config for config in _configs(model) if str(config._attn_implementation_internal).startswith(OTHERS)]
+    with nullcontext() if as_is and not others else implementation(model, SDPA, listener.thread):
         _doors.open(modules, listener)
         try:
             yield
         finally:
             _doors.close(modules, listener)
+
+
+def _is_foreign(name: str | None, function: object) -> bool:
+    """Whether somebody registered the function, or the name: transformers makes no masks for names it doesn't know."""
+    if isinstance(function, partial):  # a door
+        return False
+    known = name in (SDPA, EAGER, None) or str(name).startswith(OTHERS)
+    return not known or (name != EAGER and not str(getattr(function, "__module__", "")).startswith("transformers."))
+
+
+def has_foreign_attention(model: nn.Module) -> bool:
+    """Whether an attention function that somebody registered runs in the model."""
+    for config in _configs(model):
+        name = config._attn_implementation_internal
+        function = ALL_ATTENTION_FUNCTIONS.get(name)
+        if name == SDPA and isinstance(function, partial):
+            function = _doors.sdpa
+        if name != EAGER and name is not None and _is_foreign(name, function):
+            return True
+    return False
 
 
 def hears(thread: int | None) -> bool:
@@ -269,13 +297,14 @@ def quiet(model: PreTrainedModel) -> Iterator[None]:
     """Inside, the model doesn't train, computes no gradients, and its rotary positions are as freshly loaded."""
     with lock_of(model), _one_reading:
         modes = [module for module in model.modules() if module.training]
-        device = next(model.parameters()).device.type
+        device = input_device(model).type
         _own.depth = getattr(_own, "depth", 0) + 1
         try:
             for module in modes:
                 module.training = False
             inference = torch.inference_mode(not length_matters(model.config))
-            with inference, torch.no_grad(), torch.autocast(device, enabled=False), fresh_rotary(model):
+            without_autocast = torch.autocast(device, enabled=False)
+            with inference, torch.no_grad(), without_autocast, fresh_rotary(model), _hooks_kept(model):
                 yield
         finally:
             _own.depth -= 1
@@ -300,7 +329,7 @@ def settings_kept(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def hooks_kept(model: nn.Module) -> Iterator[None]:
+def _hooks_kept(model: nn.Module) -> Iterator[None]:
     """Take off the hooks that transformers leaves on a model once it was asked for its attention weights."""
     before = {id(module): set(module._forward_hooks) for module in model.modules()}
     flag = "_output_capturing_hooks_installed"

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from attnscope.attention.forward import input_device
+from attnscope.attention.device import input_device
 from attnscope.attention.input import InputCheck
 from attnscope.attention.interface import quiet
 

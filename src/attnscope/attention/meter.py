@@ -17,13 +17,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from attnscope.arguments import in_words
 from attnscope.attention.ask import FEW
 from attnscope.attention.blame import not_finite
-from attnscope.attention.forward import Forward, input_device, may_stop, measure_forward
+from attnscope.attention.device import input_device
+from attnscope.attention.forward import Forward, may_stop, measure_forward
 from attnscope.attention.groups import Rows, row_weights
+from attnscope.attention.interface import has_foreign_attention
 from attnscope.attention.probe import Probe, padded
 from attnscope.attention.proof import Path, Proof, paths_of, prove, refuse_row_sums
-from attnscope.attention.recorder import Wanted
+from attnscope.attention.recorder import Wanted, refuse_uneven_heads
 from attnscope.attention.rotary import length_matters
 from attnscope.attention.seam import Edits, NoEdits
 from attnscope.attention.view import HIDDEN
@@ -114,18 +117,17 @@ class Meter:
         request = Request(["all"], self.readable)
         proof = self.proof(request)
         self._refuse_edits(proof, edits)
+        model: Any = self.model
+        if not self.causal or model.get_output_embeddings() is None:
+            raise self._without_head()
         given = torch.as_tensor([list(ids)], device=input_device(self.model))
         nothing = torch.zeros(1, 0, len(ids), device=given.device)
         wanted = Wanted(nothing, frozenset(), edits=edits, stop=False)
         forward = measure_forward(self.model, {"input_ids": given}, wanted, eager=proof.eager, logits=True)
-        if forward.logits is None or forward.logits.dim() != 3 or forward.logits.shape[1] != len(ids):
-            raise AttnscopeError(
-                f"{self.name} predicts no next token",
-                where=type(self.model).__name__,
-                allowed="models with a language model head",
-                todo="load the model with its head",
-            )
-        rows = forward.logits[0, start - 1 : -1].double().log_softmax(-1)
+        logits = forward.logits
+        if logits is None or logits.dim() != 3 or logits.shape[1] != len(ids) or logits.shape[2] <= max(ids):
+            raise self._without_head()
+        rows = logits[0, start - 1 : -1].double().log_softmax(-1)
         chosen = rows.gather(-1, given[0, start:, None])[:, 0].cpu().numpy()
         if not np.isfinite(chosen).all():
             raise AttnscopeError(
@@ -136,8 +138,35 @@ class Meter:
             )
         return np.asarray(chosen, dtype=np.float64)
 
+    def _without_head(self) -> AttnscopeError:
+        return AttnscopeError(
+            f"{self.name} predicts no next token",
+            where=type(self.model).__name__,
+            allowed="causal models with a language model head",
+            todo="load the model with its head",
+        )
+
     def _refuse_edits(self, proof: Proof, edits: Edits) -> None:
-        """A model outside the interface shows its weights only after it has used them."""
+        """Edits of what the model does not have; and a model outside the interface can't be edited: it shows its
+        weights only after it has used them.
+        """
+        for layer, heads in edits.named(self.readable).items():
+            if layer not in self.readable:
+                why = self.unreadable.get(layer)
+                raise AttnscopeError(
+                    f"{self.name} has no attention to edit in layer {layer}" + (f": {why}" if why else ""),
+                    where=Parameter("edits"),
+                    allowed=in_words("layers", self.readable),
+                    todo="choose layers from these",
+                )
+            beyond = sorted(head for head in heads if head >= self.heads[layer])
+            if beyond:
+                raise AttnscopeError(
+                    f"layer {layer} of {self.name} has no head {beyond[0]}",
+                    where=Parameter("edits"),
+                    allowed=f"heads 0 to {self.heads[layer] - 1}",
+                    todo="choose heads from these",
+                )
         if proof.eager is not None and not isinstance(edits, NoEdits):
             raise AttnscopeError(
                 f"the attention of {self.name} can't be edited",
@@ -161,13 +190,27 @@ class Meter:
         ]
 
     def _proof_for(self, longest: int, request: Request, few: bool) -> Proof:
-        """On a probe in which windows bind, if they bind in the prompt."""
+        """On a probe in which windows bind, if they bind in the prompt; as long as it, if anything may bind."""
         proof = self.proof(request, few=few)
+        if longest > proof.tokens and has_foreign_attention(self.model):
+            return self._proof_of_length(longest, request, few, proof)
         window = max((each for each in proof.windows if each < longest), default=0)
         if window < proof.tokens:
             return proof
         tokens = self._longest_probe(min(longest, window + BEYOND), proof)
         return proof if tokens <= proof.tokens else self.proof(request, few=few, tokens=tokens)
+
+    def _proof_of_length(self, longest: int, request: Request, few: bool, proof: Proof) -> Proof:
+        """For attention functions that somebody registered: nobody knows what they do with longer prompts."""
+        tokens = self._longest_probe(1 << (longest - 1).bit_length(), proof)
+        if tokens < longest and not request.allow_unproven:
+            raise AttnscopeError(
+                f"the attention function of {self.name} can't be compared with eager attention on so long a prompt",
+                where=f"{longest} tokens",
+                allowed=f"{tokens} tokens, which eager attention has memory for",
+                todo="use shorter prompts, or load the model with attn_implementation='sdpa'",
+            )
+        return self.proof(request, few=few, tokens=tokens)
 
     def _longest_probe(self, tokens: int, proof: Proof) -> int:
         """As many tokens as eager attention fits over."""
@@ -311,14 +354,7 @@ def _arrays(
 ) -> dict[str, NDArray[Any]]:
     """A record's arrays of one prompt. Layers that share a view keep its numbers once."""
     results = [forward.layers[layer] for layer in request.layers]
-    counts = sorted({each.values[RECEIVED.name].shape[1] for each in results})
-    if len(counts) > 1:
-        raise AttnscopeError(
-            f"{name}'s layers have {' and '.join(map(str, counts))} heads",
-            where=Parameter("layers"),
-            allowed="layers with the same number of heads",
-            todo="measure them one by one",
-        )
+    refuse_uneven_heads(name, results)
     arrays: dict[str, NDArray[Any]] = {}
     for measure in request.measures:
         values = [_of_prompt(each.values[measure.name], prompt, length, "key" in measure.axes) for each in results]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from attnscope.attention.device import is_spread
 from attnscope.attention.turns import lock_of
 from attnscope.errors import AttnscopeError
 from attnscope.models.memory import free_memory
@@ -20,7 +21,7 @@ SPARE = 1 << 29  # bytes that stay free
 
 def can_widen(model: PreTrainedModel, dtype: torch.dtype) -> str | None:
     """Why the model can't be run in a format; None if it can."""
-    if getattr(model, "hf_device_map", None) or len({each.device for each in model.parameters()}) > 1:
+    if is_spread(model):
         return "the model is spread over devices"
     if getattr(model, "is_quantized", False) or getattr(model.config, "quantization_config", None) is not None:
         return "the model is quantized"

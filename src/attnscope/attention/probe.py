@@ -12,7 +12,8 @@ from transformers import PreTrainedModel
 
 from attnscope.attention.ask import FEW
 from attnscope.attention.backends import BACKENDS
-from attnscope.attention.forward import input_device, may_stop
+from attnscope.attention.device import input_device
+from attnscope.attention.forward import may_stop
 from attnscope.attention.groups import row_weights
 from attnscope.attention.recorder import Wanted
 from attnscope.measures import Measure
@@ -61,6 +62,7 @@ def asked(model: PreTrainedModel, probe: Probe) -> tuple[dict[str, Any], Wanted,
         frozenset(probe.layers),
         probe.measures,
         ids=ids.tolist(),
+        places=places_of(real),
         stop=may_stop(model) and not probe.as_is and BACKENDS.members.keys() == BACKENDS.built_in.keys(),
         observe=probe.observe,
         real=real if probe.masked else None,
@@ -75,6 +77,11 @@ def _rows(probe: Probe) -> list[int]:
     count = min(ROWS, probe.tokens // FEW // len(set(map(len, probe.prompts))) - 1) if probe.few else ROWS
     rows = {round(row) for row in torch.linspace(0, shortest - 1, count + probe.few).tolist()} if count > 0 else set()
     return sorted(rows)[:count]
+
+
+def places_of(real: Tensor) -> list[list[int]] | None:
+    """Of flags (B, tokens): where each prompt's tokens stand; None if there are no pads."""
+    return None if bool(real.all()) else [each.nonzero().flatten().tolist() for each in real]
 
 
 def padded(prompts: Sequence[Sequence[int]], *, left: bool = False) -> tuple[Tensor, Tensor]:

@@ -23,10 +23,11 @@ from attnscope.attention.comparison import COARSE, Sides, most, refuse_if_apart
 from attnscope.attention.eager import EagerModules
 from attnscope.attention.eager_reference import eager_reference, exact_reference, weight_modules
 from attnscope.attention.forward import Forward, measure_forward
-from attnscope.attention.interface import settings_kept
+from attnscope.attention.interface import EAGER, has_foreign_attention, settings_kept
 from attnscope.attention.own_attention import changed_forward, largest, own_output, refuse_other_attention
 from attnscope.attention.precision import can_widen, widened
 from attnscope.attention.probe import Probe, asked, padded
+from attnscope.attention.recorder import Wanted
 from attnscope.attention.turns import lock_of
 from attnscope.errors import AttnscopeError
 from attnscope.measures.received import RECEIVED
@@ -108,9 +109,11 @@ def _prove(model: PreTrainedModel, name: str, probe: Probe) -> Proof:
             stack.enter_context(widened(model, torch.float32))
         modules = weight_modules(model, inputs)
         reference = eager_reference(model, inputs, wanted, modules)
-        measured = measure_forward(model, inputs, wanted, as_is=probe.as_is)
+        by_interface = _by_interface(model, inputs, wanted, probe)
         way, eager = "attention interface", None
-        if any(measured.calls[layer] != 1 or layer not in measured.layers for layer in probe.layers):
+        if by_interface is not None:
+            measured = by_interface
+        else:
             way, eager = "eager, one layer at a time", _needed(model, name, modules, probe.layers)
             reference = eager_reference(model, inputs, wanted, None)  # not by the modules that are read themselves
             measured = measure_forward(model, inputs, wanted, eager=eager)
@@ -121,13 +124,27 @@ def _prove(model: PreTrainedModel, name: str, probe: Probe) -> Proof:
         if why is None:
             exact, why = exact_reference(model, inputs, wanted, modules if eager is None else None)
     sides = Sides(measured, blocks, reference, exact, why, way, eager, reason is not None)
-    proof = _compared(model, name, probe, sides, groups)
     limit = COARSE if sides.coarse else OTHER
     _, real = padded(probe.prompts, left=probe.left)
+    if has_foreign_attention(model):  # then that is what is wrong, if anything is
+        refuse_other_attention(model, name, own, reference.hidden, real, limit=limit)
+    proof = _compared(model, name, probe, sides, groups)
     _refuse_outputs(name, measured, reference.hidden, real, limit=limit)
     refuse_other_attention(model, name, own, reference.hidden, real, limit=limit)
     changed = changed_forward(model, name, own, measured.hidden, limit=limit) if probe.as_is else None
     return replace(proof, changed=changed)
+
+
+def _by_interface(model: PreTrainedModel, inputs: dict[str, Any], wanted: Wanted, probe: Probe) -> Forward | None:
+    """What is read by the attention interface; None for a model that doesn't follow it."""
+    try:
+        measured = measure_forward(model, inputs, wanted, as_is=probe.as_is)
+    except (AttributeError, TypeError, ValueError, KeyError, NotImplementedError):
+        if model.config._attn_implementation != EAGER or probe.as_is:
+            raise
+        return None  # what is not eager does not run, as a mask that only other implementations go without is missing
+    whole = all(measured.calls[layer] == 1 and layer in measured.layers for layer in probe.layers)
+    return measured if whole else None
 
 
 def _refuse_outputs(name: str, measured: Forward, eager: Tensor | None, real: Tensor, *, limit: float) -> None:

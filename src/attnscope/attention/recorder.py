@@ -43,6 +43,8 @@ class Wanted:
     measures: tuple[Measure, ...] = (RECEIVED,)
     ids: Sequence[Sequence[int]] | None = None
     """The token ids of each prompt, from its first key on: for measures that pair tokens."""
+    places: Sequence[Sequence[int]] | None = None
+    """Which of the ids are tokens, where pads are among them."""
     edits: Edits = field(default_factory=NoEdits)
     stop: bool = True
     """End the forward after the last wanted layer."""
@@ -69,6 +71,18 @@ class LayerResult:
     window: int | None = None
 
 
+def refuse_uneven_heads(name: str, results: Sequence[LayerResult]) -> None:
+    """Numbers of several layers make one array: they need as many heads."""
+    counts = sorted({each.values[RECEIVED.name].shape[1] for each in results})
+    if len(counts) > 1:
+        raise AttnscopeError(
+            f"{name}'s layers have {' and '.join(map(str, counts))} heads",
+            where=Parameter("layers"),
+            allowed="layers with the same number of heads",
+            todo="measure them one by one",
+        )
+
+
 class Recorder:
     """Reads one forward."""
 
@@ -87,6 +101,10 @@ class Recorder:
         self._views = Views(lengths=wanted.lengths, block=wanted.block)
         self._pairs: dict[int, dict[str, list[PairSet]]] = {}
         self._store: Tensor | None = None
+
+    def written(self, layer: int, queries: int) -> int | None:
+        """How many of a layer's keys are written; None for all."""
+        return None
 
     def attention(self, layer: int, call: AnyCall, own: Own | None = None) -> Tensor | None:
         """The attention output (B, Sq, H, Dv) of this call; None for a model that computes it itself."""
@@ -153,8 +171,13 @@ class Recorder:
             )
         if rows not in self._pairs:
             device = view.positions.device
+            places: Sequence[Sequence[int] | None] = self.wanted.places or [None] * len(ids)
             self._pairs[rows] = {
-                each.name: [pair_set(each, prompt, view.positions).to(device) for prompt in ids] for each in paired
+                each.name: [
+                    pair_set(each, prompt, view.positions, tokens).to(device)
+                    for prompt, tokens in zip(ids, places, strict=True)
+                ]
+                for each in paired
             }
         return self._pairs[rows]
 

@@ -9,30 +9,34 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from attnscope.arguments import count_of
 from attnscope.attention.blame import not_finite
-from attnscope.attention.call import AnyCall, MatrixCall
+from attnscope.attention.call import AnyCall, Call, MatrixCall
+from attnscope.attention.comparison import COARSE, UNKNOWN
 from attnscope.attention.evidence import Evidence, compared_before
 from attnscope.attention.forward import door
 from attnscope.attention.given import arguments_of, caches_of, real_tokens, refuse_mask, refuse_weights
 from attnscope.attention.groups import NAMED, row_weights
 from attnscope.attention.hooks import only_for
 from attnscope.attention.interface import is_own, uncompiled
+from attnscope.attention.own_attention import largest
+from attnscope.attention.probe import places_of
 from attnscope.attention.proof import Path, refuse_row_sums
-from attnscope.attention.recorder import Own, Recorder, Wanted
+from attnscope.attention.recorder import Own, Recorder, Wanted, plain_output, refuse_uneven_heads
 from attnscope.attention.turns import Depth, Turn, lock_of
 from attnscope.errors import AttnscopeError, Parameter, near
 from attnscope.measures import KEY, Measure
-from attnscope.records import RECEIVED, Labelled
+from attnscope.records import DEFINED, RECEIVED, Labelled
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,8 @@ class Step:
     """How many tokens they could see, the earlier ones of the cache included."""
     values: dict[str, Labelled]
     paths: frozenset[Path]
+    shares: dict[str, Labelled] = field(default_factory=dict)
+    """Of measures that some queries have no value of: the share of the group's queries that have one."""
 
     @property
     def received(self) -> Labelled:
@@ -63,6 +69,14 @@ class Step:
             )
         return self.values[measure]
 
+    def defined(self, measure: str) -> Labelled:
+        """The share of the group's queries for which the measure has a value: (prompt, layer, head, queries)."""
+        self[measure]  # refuses an unknown one
+        if measure in self.shares:
+            return self.shares[measure]
+        received = self.received
+        return Labelled(np.ones_like(received.values[..., 0]), received.axes[:-1], received.labels)
+
 
 class Recording:
     """What was recorded, step by step."""
@@ -72,12 +86,14 @@ class Recording:
 
     def __init__(
         self,
+        name: str,
         queries: Sequence[str],
         layers: Sequence[int],
         heads: Sequence[int] | None,
         measures: tuple[Measure, ...],
         evidence: Evidence,
     ):
+        self._name = name
         self.queries, self.heads = list(queries), heads
         self.layers: frozenset[int] = frozenset(layers)
         self.steps: list[Step] = []
@@ -139,6 +155,13 @@ class Recording:
     def _recorder(self) -> Recorder | None:
         return getattr(self._here, "recorder", None)
 
+    def written(self, layer: int, queries: int) -> int | None:
+        """How many of a layer's keys are written by now; a cache, also an empty one, may have room for more."""
+        if self._recorder is None or layer not in self._here.caches:
+            return None
+        cached, offset = self._here.caches[layer]
+        return int(cached - offset + queries)
+
     def attention(self, layer: int, call: AnyCall, own: Own | None = None) -> Tensor | None:
         """Reads a call of the step under way; calls outside any step, as in a backward pass, are left alone."""
         recorder = self._recorder
@@ -147,10 +170,40 @@ class Recording:
         rows = recorder.wanted.weights.shape[-1]
         if call.queries != rows or call.batch != len(recorder.wanted.weights):
             return None  # not the text's tokens: an image tower, or heads of another kind
-        if layer in self._here.caches:  # also an empty one, which may have keys beyond that are not written yet
+        if layer in self._here.caches and isinstance(call, Call):
             cached, offset = self._here.caches[layer]
             call = replace(call, start=cached - offset)
-        return recorder.attention(layer, _detached(call), own)
+        if isinstance(call, Call) and call.foreign and own is not None:
+            self._refuse_if_other(layer, call, own(), recorder.wanted.weights)
+        device = call.device.type
+        if not torch.is_autocast_enabled(device):
+            return recorder.attention(layer, _detached(call), own)
+        narrow = torch.get_autocast_dtype(device)
+        cast, its_own = _autocast(call, narrow), None if own is None else torch.autocast(device, narrow)(own)
+        with torch.autocast(device, enabled=False):  # sums are made in float32 all the same
+            return recorder.attention(layer, _detached(cast), its_own)
+
+    def _refuse_if_other(self, layer: int, call: Call, made: Tensor, weights: Tensor) -> None:
+        """Refuse a registered attention function that makes something else of queries and keys than attention does.
+
+        weights (B, groups, Sq): the rows that are read are compared; those of pads are up to the function.
+        """
+        with torch.no_grad():
+            want = plain_output(replace(call, own_output=False, foreign=False))
+        if want is None or want.shape != made.shape:
+            apart, scale = float("nan"), float("nan")
+        else:
+            read = (weights != 0).any(1).to(made.device)
+            apart, scale = largest((made.detach() - want)[read]), largest(want[read])
+        limit = COARSE if call.query.dtype in (torch.float16, torch.bfloat16) else UNKNOWN
+        if not apart <= limit * scale:
+            raise AttnscopeError(
+                f"the attention function of {self._name} computes something else than attention: its output differs by "
+                f"{apart:.1e}",
+                where=f"layer {layer}, {call.keys} keys",
+                allowed=f"at most {limit:g} of its largest number, {scale:.1e}",
+                todo="load the model with attn_implementation='sdpa' or 'eager'",
+            )
 
     def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A forward of the model begins."""
@@ -179,6 +232,7 @@ class Recording:
                 self.layers,
                 self._measures,
                 ids=ids.tolist() if ids is not None and not cached else None,
+                places=places_of(real),
                 stop=False,
                 real=flags,
             )
@@ -197,7 +251,7 @@ class Recording:
                 self.steps.append(step)
 
     def _refuse_if_unproven(self, step: Step) -> None:
-        missing = step.paths - frozenset(path for proof in self.proofs for path in proof.paths)
+        missing = self._evidence.unproven(step.paths, step.keys)
         if missing:
             layer, backend, kind = min(missing)
             raise AttnscopeError(
@@ -217,6 +271,8 @@ class Recording:
         values: dict[str, Labelled] = {}
         rows, caches = recorder.wanted.weights.shape[-1], self._here.caches
         tokens = max((cached for cached, _ in caches.values()), default=0) + rows
+        refuse_uneven_heads(self._name, [recorder.results[layer] for layer in layers])
+        shares: dict[str, Labelled] = {}
         for measure in self._measures:
             by_layer = [recorder.results[layer].values[measure.name].float().cpu().numpy() for layer in layers]
             if measure.axes == KEY:  # caches may hold keys that are not written yet, or have let go of the first ones
@@ -224,11 +280,16 @@ class Recording:
                     _placed(each, caches.get(layer, (0, 0))[1], tokens)
                     for layer, each in zip(layers, by_layer, strict=True)
                 ]
+            if measure.pairs is not None:  # some queries have no value: the mean is over the others
+                defined = [recorder.results[layer].view[f"{measure.name}{DEFINED}"] for layer in layers]
+                counted = [np.broadcast_to(each.float().cpu().numpy(), by_layer[0].shape) for each in defined]
+                by_layer = [sums / np.where(each > 0, each, 1) for sums, each in zip(by_layer, counted, strict=True)]
+                shares[measure.name] = self._labelled(np.stack(counted, 1), layers, measure)
             values[measure.name] = self._labelled(np.stack(by_layer, 1), layers, measure)
             _refuse_if_not_finite(measure, values[measure.name], layers)
-        refuse_row_sums(values[RECEIVED].values.sum(-1), self.proofs[0], "this model")
+        refuse_row_sums(values[RECEIVED].values.sum(-1), self.proofs[0], self._name)
         paths = frozenset((layer, each.backend, each.kind) for layer, each in recorder.results.items())
-        return Step(number, rows, tokens, values, paths)
+        return Step(number, rows, tokens, values, paths, shares)
 
     def _labelled(self, values: NDArray[Any], layers: Sequence[int], measure: Measure) -> Labelled:
         heads = list(range(values.shape[2])) if self.heads is None else list(self.heads)
@@ -247,8 +308,12 @@ def recording(
     layers: Sequence[int],
     heads: Sequence[int] | None,
     measures: tuple[Measure, ...],
+    context: int | None,
 ) -> Iterator[Recording]:
-    """Inside, forwards of the model are recorded; after, nothing is left on it. The model is proven first."""
+    """Inside, forwards of the model are recorded; after, nothing is left on it. The model is proven first.
+
+    context: how many tokens the model takes, if there is a limit.
+    """
     unknown = [group for group in queries if group not in NAMED]
     if unknown or not queries:
         raise AttnscopeError(
@@ -257,8 +322,8 @@ def recording(
             allowed=", ".join(NAMED),
             todo="name one or both",
         )
-    evidence = compared_before(model, name, queries, layers, measures)
-    record = Recording(queries, layers, heads, measures, evidence)
+    evidence = compared_before(model, name, queries, layers, measures, context)
+    record = Recording(name, queries, layers, heads, measures, evidence)
     with lock_of(model):  # not while another thread is between the two hooks
         hooks = _listen(model, record)
     try:
@@ -320,6 +385,14 @@ def _detached(call: AnyCall) -> AnyCall:
         return call
     detached: dict[str, Any] = {key: each.detach() for key, each in vars(call).items() if isinstance(each, Tensor)}
     return replace(call, **detached)
+
+
+def _autocast(call: AnyCall, dtype: torch.dtype) -> AnyCall:
+    """A call as attention gets it under autocast, which makes the output itself."""
+    if isinstance(call, MatrixCall) or call.query.dtype == torch.float64:
+        return call
+    parts = {name: getattr(call, name).to(dtype) for name in ("query", "key", "value")}
+    return replace(call, own_output=True, **parts)
 
 
 def _refuse_if_incomplete(recorder: Recorder, layers: frozenset[int]) -> None:

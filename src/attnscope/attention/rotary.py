@@ -19,7 +19,10 @@ def length_matters(config: Any) -> bool:
 
 @contextmanager
 def fresh_rotary(model: nn.Module) -> Iterator[None]:
-    """Inside, rotary buffers are as freshly loaded, whatever longer prompts did to them; after, they are as before."""
+    """Inside, rotary buffers are as freshly loaded, whatever longer prompts did to them; after, they are as before.
+
+    A forward may write to any of them, so inside there are copies only.
+    """
     modules = [module for module in model.modules() if hasattr(module, "original_max_seq_len")]
     before = [(module, dict(module.__dict__), dict(module._buffers)) for module in modules]
     for module in modules:
@@ -39,8 +42,9 @@ def _reset(module: nn.Module) -> None:
     for name in [each for each in vars(module) if each.endswith(_LENGTH)]:
         setattr(module, name, module.original_max_seq_len)
     for name, buffer in list(module._buffers.items()):
-        if buffer is None or not name.endswith(_FREQUENCIES) or _ORIGINAL in name:
+        if buffer is None:
             continue
-        fresh = getattr(module, f"{name.removesuffix(_FREQUENCIES)}{_ORIGINAL}{_FREQUENCIES}", None)
-        if isinstance(fresh, Tensor):
-            module._buffers[name] = fresh.to(buffer.device, buffer.dtype)
+        fresh: object = buffer
+        if name.endswith(_FREQUENCIES) and _ORIGINAL not in name:
+            fresh = getattr(module, f"{name.removesuffix(_FREQUENCIES)}{_ORIGINAL}{_FREQUENCIES}", buffer)
+        module._buffers[name] = (fresh if isinstance(fresh, Tensor) else buffer).to(buffer, copy=True)

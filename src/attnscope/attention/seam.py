@@ -32,6 +32,9 @@ class Edits(Protocol):
     def output(self, layer: int, output: Tensor) -> Tensor:
         """The attention output (B, Sq, H, Dv) as the model is to get it."""
 
+    def named(self, every: Sequence[int]) -> dict[int, set[int]]:
+        """By layer that is edited, the heads that are named. every: the layers that "all" stands for."""
+
 
 class NoEdits:
     """A forward as it is."""
@@ -47,6 +50,9 @@ class NoEdits:
 
     def output(self, layer: int, output: Tensor) -> Tensor:
         return output
+
+    def named(self, every: Sequence[int]) -> dict[int, set[int]]:
+        return {}
 
 
 @dataclass(frozen=True)
@@ -89,9 +95,15 @@ class PlacedEdits:
         for prompt, edits in enumerate(ablations):
             for edit in edits:
                 for head in edit.heads_of(layer):
-                    _refuse_head(edit, layer, head, output.shape[2])
                     changed[prompt, :, head] = self._replacement(edit, layer, head, output[prompt, :, head], prompt)
         return changed
+
+    def named(self, every: Sequence[int]) -> dict[int, set[int]]:
+        found: dict[int, set[int]] = {}
+        for edit in {id(each): each for edits in self.prompts for each in edits}.values():
+            for layer, heads in edit.named(every).items():
+                found.setdefault(layer, set()).update(heads)
+        return found
 
     def _replacement(self, edit: Ablate, layer: int, head: int, output: Tensor, prompt: int) -> Tensor:
         """What a head's output (Sq, Dv) is replaced by."""
@@ -121,21 +133,4 @@ def _hide(hidden: Tensor, edit: Hide, call: AnyCall) -> None:
     keys = torch.as_tensor(edit.key_positions)
     heads = range(len(hidden)) if edit.heads == "all" or len(hidden) == 1 else edit.heads
     for head in heads:
-        if not 0 <= head < len(hidden):
-            raise AttnscopeError(
-                f"there is no head {head} to hide keys from",
-                where="hide: heads",
-                allowed=f"heads 0 to {call.heads - 1}",
-                todo="choose heads from these",
-            )
         hidden[head, rows[:, None], keys[None, :]] = True
-
-
-def _refuse_head(edit: Ablate, layer: int, head: int, count: int) -> None:
-    if not 0 <= head < count:
-        raise AttnscopeError(
-            f"layer {layer} has no head {head}",
-            where="ablate",
-            allowed=f"heads 0 to {count - 1}",
-            todo="choose heads from these",
-        )

@@ -16,7 +16,7 @@ from attnscope.arguments import count_of, text_of
 from attnscope.attention.answer import write_answer
 from attnscope.attention.backends import blocks
 from attnscope.attention.card import Card, evidence_card
-from attnscope.attention.forward import input_device
+from attnscope.attention.device import input_device
 from attnscope.attention.groups import Rows
 from attnscope.attention.input import InputCheck
 from attnscope.attention.loss import check_input
@@ -40,7 +40,7 @@ from attnscope.lens.arguments import (
 )
 from attnscope.lens.placed import placed_edits, with_named_rows
 from attnscope.measures.received import RECEIVED
-from attnscope.models.in_memory import in_memory
+from attnscope.models.in_memory import adapters_are_off, in_memory
 from attnscope.models.load import Loaded
 from attnscope.models.load import load as load_model
 from attnscope.models.memory import eager_tokens, free_memory
@@ -274,6 +274,7 @@ class Lens:
         check = self.input_check
         evidence = {
             **self._facts,
+            **({"adapter": None} if self.loaded.adapter and adapters_are_off(self.model) else {}),
             "check": numbers.proof.as_data(),
             "input": {**vars(check), "warning": check.warning([token.id for token in tokens], plain=not chat)},
             "row_sums": {"least": float(sums.min()), "most": float(sums.max())},

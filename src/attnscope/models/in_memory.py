@@ -82,6 +82,11 @@ def _refuse_virtual_tokens(model: Any) -> None:
             )
 
 
+def adapters_are_off(model: Any) -> bool:
+    """Whether PEFT's adapters don't count at the moment."""
+    return any(getattr(each, "disable_adapters", False) is True for each in model.modules())
+
+
 def _adapter(model: Any) -> str | None:
     active = getattr(model, "active_adapters", None) if hasattr(model, "peft_config") else None
     return None if active is None else ", ".join(active)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -48,8 +49,10 @@ class Ablate(AttentionEdit):
         return layer in self.ablate
 
     def heads_of(self, layer: int) -> tuple[int, ...]:
-        """The heads it replaces in a layer."""
         return self.ablate.get(layer, ())
+
+    def named(self, every: Sequence[int]) -> dict[int, tuple[int, ...]]:
+        return dict(self.ablate)
 
     def value_of(self, layer: int, head: int) -> tuple[float, ...] | None:
         """The given output of a head; None where it is zero or the mean."""
