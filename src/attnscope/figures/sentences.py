@@ -49,15 +49,19 @@ def listed(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def extreme(values: Mapping[str, float], what: str, *, most: bool) -> str | None:
-    """The one largest (or smallest) of several; none if two share it."""
+def largest(values: Mapping[str, float], *, most: bool = True) -> str | None:
+    """The largest (or smallest) of several, as in `0.1, at A`; none if two share it."""
     if len(values) < 2:
         return None
     best = max(values.values()) if most else min(values.values())
     names = [name for name, value in values.items() if value == best]
-    if len(names) > 1:
-        return None
-    return f"The {'largest' if most else 'smallest'} {what} is {number(best)}, at {names[0]}."
+    return f"{number(best)}, at {names[0]}" if len(names) == 1 else None
+
+
+def extreme(values: Mapping[str, float], what: str, *, most: bool) -> str | None:
+    """A sentence about the largest (or smallest) of several; none if two share it."""
+    found = largest(values, most=most)
+    return None if found is None else f"The {'largest' if most else 'smallest'} {what} is {found}."
 
 
 def trend(values: Mapping[str, float], what: str) -> str | None:
@@ -95,9 +99,12 @@ def comparison(
     return f"{sentence}; their intervals {'do not overlap' if low > high else 'overlap'}."
 
 
-def within(where: str, sentence: str | None) -> str | None:
-    """A sentence about one part of a figure, such as a panel."""
-    return f"{where}: {sentence[0].lower()}{sentence[1:]}" if sentence else None
+def by_panel(what: str, found: Mapping[str, str | None]) -> str | None:
+    """One fact about every panel that has it, in one sentence: `Mean over heads: 0.1 (A); 0.2 (B).`"""
+    parts = [(title, words) for title, words in found.items() if words]
+    if not parts:
+        return None
+    return f"{what}: {'; '.join(words if len(found) == 1 else f'{words} ({title})' for title, words in parts)}."
 
 
 def leader(values: Mapping[str, float]) -> str | None:

@@ -22,8 +22,8 @@ class ClassSpec(Spec):
     within: str | None = Field(None, description="For characters or regex: only in this segment.")
     share: Literal["characters", "whole", "majority", "first"] = Field(
         "characters",
-        description="How a token is counted that has characters of other classes too: by its share of characters; or as "
-        "a whole, if the class has any of them (whole), at least half (majority), or the first one (first).",
+        description="How a token is counted that has characters of other classes too: by its share of characters; or "
+        "as a whole, if the class has any of them (whole), at least half (majority), or the first one (first).",
     )
     label: Line | None = Field(None, description="Its name in figures; by default the class's name.")
     colour: Colour | None = Field(None, description="Its colour in figures.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import polars as pl
@@ -15,6 +16,8 @@ from attnscope.figures.kinds.decomposition.options import DecompositionOptions
 from attnscope.figures.prose import Document, Strong, Text, document
 
 Row = dict[str, Any]
+
+MOVES = f"Heads in which attention moves significantly (q < {FALSE_DISCOVERIES})"
 
 
 def look(run: Run, options: DecompositionOptions, table: pl.DataFrame) -> Look:
@@ -31,16 +34,22 @@ def look(run: Run, options: DecompositionOptions, table: pl.DataFrame) -> Look:
 
 def write(table: pl.DataFrame, look: Look) -> Document:
     numbers: list[Text] = []
-    observed: list[str | None] = []
+    facts: dict[str, dict[str, str | None]] = {}
     titles = list(dict.fromkeys(table["panel"]))
     for title in titles:
         panel = table.filter(pl.col("panel") == title)
+        verdicts: dict[str, list[str]] = {}
+        moved: list[str] = []
         for name in dict.fromkeys(panel["token_class"]):
             rows = {row["quantity"]: row for row in panel.filter(pl.col("token_class") == name).iter_rows(named=True)}
             values = [f"{quantity} {_value(row)}" for quantity, row in rows.items()]
             numbers.append((Strong(f"{title}, {name}"), f": {'; '.join(values)}."))
-            observed.append(_direction(title, name, rows))
-            observed.append(_heads(title, name, rows.get(REDISTRIBUTION)))
+            if verdict := _verdict(rows):
+                verdicts.setdefault(verdict, []).append(name)
+            moved += _heads(name, rows.get(REDISTRIBUTION))
+        directions = [f"{verdict} on {sentences.listed(names)}" for verdict, names in verdicts.items()]
+        facts.setdefault("Redistribution", {})[title] = ", ".join(directions)
+        facts.setdefault(MOVES, {})[title] = ", ".join(moved)
     quantities = list(dict.fromkeys(table["quantity"]))
     return document(
         look.title,
@@ -52,7 +61,7 @@ def write(table: pl.DataFrame, look: Look) -> Document:
             ],
             "Axes": [f"Horizontal: {look.y or 'change'}, all panels on one scale. Vertical: the classes."],
             "Numbers": numbers,
-            "Observations": observed,
+            "Observations": [sentences.by_panel(what, found) for what, found in facts.items()],
         },
     )
 
@@ -64,29 +73,21 @@ def _value(row: Row) -> str:
     return f"{words}, {sentences.rate(row['q'])}{'' if row['q'] < FALSE_DISCOVERIES else ', not significant'}"
 
 
-def _direction(title: str, name: str, rows: dict[str, Row]) -> str | None:
-    """Whether redistribution has the sign of dilution, if it is significant."""
+def _verdict(rows: dict[str, Row]) -> str | None:
+    """What redistribution does to a class besides dilution, if it is significant."""
     moved = rows.get(REDISTRIBUTION)
     if moved is None or moved["q"] is None or DILUTION not in rows:
         return None
     if moved["q"] >= FALSE_DISCOVERIES:
-        return f"{title}: on {name}, redistribution is not significant."
+        return "not significant"
     if abs(moved["value"]) <= (moved["floor"] or 0):
-        return f"{title}: on {name}, redistribution is within rounding error."
+        return "within rounding error"
     dilution = rows[DILUTION]["value"]
     if dilution == 0:
-        return f"{title}: on {name}, redistribution is {sentences.number(moved['value'])} and there is no dilution."
-    how = "adds to" if dilution * moved["value"] > 0 else "counteracts"
-    return (
-        f"{title}: on {name}, redistribution ({sentences.number(moved['value'])}) {how} dilution "
-        f"({sentences.number(dilution)})."
-    )
+        return "without dilution"
+    return "adds to dilution" if dilution * moved["value"] > 0 else "counteracts dilution"
 
 
-def _heads(title: str, name: str, row: Row | None) -> str | None:
-    if row is None or row["heads"] is None or row["q"] is None:
-        return None
-    return (
-        f"{title}: attention moves significantly (q < {FALSE_DISCOVERIES}) to {name} in {row['up']} of {row['heads']} "
-        f"heads and away from it in {row['down']}."
-    )
+def _heads(name: str, row: Row | None) -> Iterator[str]:
+    if row is not None and row["heads"] is not None and row["q"] is not None:
+        yield f"{name} {row['up']} to and {row['down']} away, of {row['heads']}"

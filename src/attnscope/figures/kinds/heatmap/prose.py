@@ -74,18 +74,16 @@ def _untested(options: HeatmapOptions, table: pl.DataFrame) -> str:
 
 def write(table: pl.DataFrame, look: Look) -> Document:
     numbers: list[Text] = []
-    observed: list[str | None] = []
-    for title in dict.fromkeys(table["panel"]):
+    titles = list(dict.fromkeys(table["panel"]))
+    facts: dict[str, dict[str, str | None]] = {}
+    for title in titles:
         cells = table.filter(pl.col("panel") == title)
         ordered = cells.sort("value", descending=True, maintain_order=True)
         for word, some in (("highest", ordered.head(5)), ("lowest", ordered.reverse().head(3))):
             heads = sentences.listed([_head(row) for row in some.iter_rows(named=True)])
             numbers.append((Strong(title), f": {word} {heads}."))
-        observed += [f"{title}: {sentence}" for sentence in _counts(cells)]
-        by_layer = cells.group_by("layer", maintain_order=True).agg(pl.col("value").mean())
-        values = {f"layer {row['layer']}": row["value"] for row in by_layer.iter_rows(named=True)}
-        for most in (True, False):
-            observed.append(sentences.within(title, sentences.extreme(values, "mean of a layer", most=most)))
+        for what, words in _facts(cells):
+            facts.setdefault(what, {})[title] = words
     down = "the layer's heads, the largest in size first" if table["row"].is_not_null().all() else _range("head", table)
     return document(
         look.title,
@@ -99,34 +97,37 @@ def write(table: pl.DataFrame, look: Look) -> Document:
                 "All panels share one scale." if table["panel"].n_unique() > 1 else None,
             ],
             "Numbers": numbers,
-            "Observations": observed,
+            "Observations": [
+                sentences.by_panel(what, {title: found.get(title) for title in titles}) for what, found in facts.items()
+            ],
         },
     )
 
 
-def _counts(cells: pl.DataFrame) -> Iterator[str]:
-    """The mean, and how many heads change or are above zero."""
+def _facts(cells: pl.DataFrame) -> Iterator[tuple[str, str | None]]:
+    """What is told of each panel, and what it is there."""
     mean = sentences.number(float(cells["value"].mean()))  # type: ignore[arg-type]
-    yield f"the mean over {sentences.counted(len(cells), 'head')} is {mean}."
+    yield "Mean over heads", mean
+    heads = sentences.counted(len(cells), "head")
     if cells["q"].is_not_null().any():
         above_floor = pl.col("value").abs() > pl.col("floor").fill_null(0)
         significant = cells.filter(pl.col("q") < FALSE_DISCOVERIES, above_floor)
         up, down = int((significant["value"] > 0).sum()), int((significant["value"] < 0).sum())
-        yield (
-            f"{len(significant)} of {len(cells)} heads change significantly (q < {FALSE_DISCOVERIES}), {up} of them up "
-            f"and {down} down."
-        )
+        counts = f"{len(significant)} of {heads}" + (f", {up} up and {down} down" if len(significant) else "")
+        yield f"Change significantly (q < {FALSE_DISCOVERIES})", counts
         same = cells.filter(pl.col("same_q") < FALSE_DISCOVERIES)
         if cells["same_q"].is_not_null().any():
             both = len(same.filter(pl.col("q") < FALSE_DISCOVERIES))
-            small = f" ({both} of these change significantly, but by less)" if both else ""
-            yield f"{len(same)} of {len(cells)} heads have no change: theirs is within the study's margin{small}."
+            small = f", {both} of which change significantly, but by less" if both else ""
+            yield "No change, as theirs is within the study's margin", f"{len(same)} of {heads}{small}"
         hidden = len(cells.filter(pl.col("q") < FALSE_DISCOVERIES, ~above_floor))
-        if hidden:
-            more = f"{hidden} more {'has' if hidden == 1 else 'have'}"
-            yield f"{more} such a q, but rounding could cause the change, so they are not counted."
+        yield "Not counted, though q is small, as rounding could cause the change", f"{hidden}" if hidden else None
     elif (cells["value"] < 0).any():
-        yield f"{int((cells['value'] > 0).sum())} of {len(cells)} heads are above zero."
+        yield "Above zero", f"{int((cells['value'] > 0).sum())} of {heads}"
+    by_layer = cells.group_by("layer", maintain_order=True).agg(pl.col("value").mean())
+    values = {f"layer {row['layer']}": row["value"] for row in by_layer.iter_rows(named=True)}
+    yield "Largest mean of a layer", sentences.largest(values)
+    yield "Smallest mean of a layer", sentences.largest(values, most=False)
 
 
 def _head(row: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 import polars as pl
@@ -16,6 +17,7 @@ from attnscope.figures.kinds.lines.options import LinesOptions
 from attnscope.figures.kinds.lines.statistics import panels
 from attnscope.figures.prose import Document, Strong, Text, document
 
+INSERTED = "Within a prompt, what an inserted token receives on average, against other tokens"
 OVER = {"visible": "\nmean over the queries\nthat see the token", "all": "\nmean over all queries"}
 
 
@@ -59,8 +61,8 @@ def _beyond(table: pl.DataFrame) -> str:
 def write(table: pl.DataFrame, look: Look) -> Document:
     titles, forms = list(dict.fromkeys(table["panel"])), list(dict.fromkeys(table["form"]))
     numbers: list[Text] = []
-    observed: list[str | None] = []
     peaks: dict[str, float] = {}
+    facts: dict[str, dict[str, str | None]] = {}
     for title in titles:
         panel = table.filter(pl.col("panel") == title)
         for form in dict.fromkeys(panel["form"]):
@@ -70,17 +72,17 @@ def write(table: pl.DataFrame, look: Look) -> Document:
                 numbers.append((Strong(f"{title}, {form}, {name}"), f": {_peaks(line)}"))
                 if form == panel["form"][0]:
                     peaks[f"{title}, {name}"] = float(line["attention"].max())  # type: ignore[arg-type]
-                observed.append(_inserted(title, name, line))
-            if form == panel["form"][0]:  # in the whole sequence after it, a position holds different tokens
-                observed.append(_parting(title, form, part))
-                observed += [_differing(title, form, line) for _, line in part.group_by("series", maintain_order=True)]
-        observed.append(_rank(title, panel))
+                facts.setdefault(INSERTED, {})[f"{title}, {name}"] = _inserted(line)
+        first = panel.filter(pl.col("form") == panel["form"][0])  # in others a position holds different tokens
+        found = [_parting(first), *(_differing(line) for _, line in first.group_by("series", maintain_order=True))]
+        for what, words in filter(None, [*found, _rank(panel)]):
+            facts.setdefault(what, {})[title] = words
     return document(
         look.title,
         {
             "Overview": [
                 f"Lines in {sentences.counted(len(titles), 'panel')}.",
-                *(_lines_of(title, table.filter(pl.col("panel") == title)) for title in titles),
+                *_lines_of(table, titles),
                 f"Rows: {'; '.join(X_TITLES.get(form, form) for form in forms)}.",
                 look.caption,
             ],
@@ -92,16 +94,21 @@ def write(table: pl.DataFrame, look: Look) -> Document:
             "Observations": [
                 sentences.extreme(peaks, "peak", most=True),
                 sentences.extreme(peaks, "peak", most=False),
-                *observed,
+                *(sentences.by_panel(what, found) for what, found in facts.items()),
                 _without_null(table),
             ],
         },
     )
 
 
-def _lines_of(title: str, panel: pl.DataFrame) -> str:
-    names = list(dict.fromkeys(panel["series"]))
-    return f"{title}: {sentences.counted(len(names), 'line')} ({sentences.listed(names)})."
+def _lines_of(table: pl.DataFrame, titles: Sequence[str]) -> Iterator[str]:
+    """Which lines there are: once, if every panel has the same."""
+    names = {title: tuple(dict.fromkeys(table.filter(pl.col("panel") == title)["series"])) for title in titles}
+    if len(set(names.values())) == 1:
+        titles, names = [], {"": next(iter(names.values()))}
+        yield f"In each, {sentences.counted(len(names['']), 'line')}: {sentences.listed(names[''])}."
+    for title in titles:
+        yield f"{title}: {sentences.counted(len(names[title]), 'line')} ({sentences.listed(names[title])})."
 
 
 def _reach(part: pl.DataFrame) -> str:
@@ -121,18 +128,12 @@ def _peaks(line: pl.DataFrame, count: int = 3) -> str:
     return f"highest {sentences.listed(peaks)}; median {middle} over {sentences.counted(len(line), 'position')}."
 
 
-def _inserted(title: str, name: str, line: pl.DataFrame) -> str | None:
+def _inserted(line: pl.DataFrame) -> str | None:
     within, rest = line["within"][0], line["without"][0]
-    if within is None or rest is None:
-        return None
-    word = "more than" if within > rest else "less than" if within < rest else "as much as"
-    return (
-        f"{title}, {name}: within a prompt, an inserted token receives {sentences.number(within)} on average, {word} "
-        f"other tokens ({sentences.number(rest)})."
-    )
+    return None if within is None or rest is None else f"{sentences.number(within)} against {sentences.number(rest)}"
 
 
-def _parting(title: str, form: str, part: pl.DataFrame) -> str | None:
+def _parting(part: pl.DataFrame) -> tuple[str, str] | None:
     """Which two lines are furthest apart and where, and how often one of them is above the other."""
     lines = {name: part.filter(pl.col("series") == name) for name in dict.fromkeys(part["series"])}
     pairs = {
@@ -148,49 +149,41 @@ def _parting(title: str, form: str, part: pl.DataFrame) -> str | None:
     (one, two), both = max(pairs.items(), key=lambda pair: float(pair[1]["gap"].abs().max()))  # type: ignore[arg-type]
     widest = both.sort(pl.col("gap").abs(), descending=True, maintain_order=True).row(0, named=True)
     if widest["gap"] == 0:
-        return f"{title}, {form}: {sentences.listed(list(lines))} are equal wherever they overlap."
-    above = int((both["gap"] > 0).sum())
-    upper, lower = (one, two) if widest["gap"] > 0 else (two, one)
-    return (
-        f"{title}, {form}: {one} and {two} are furthest apart at position {widest['position']}, where {upper} is above "
-        f"{lower} by {sentences.number(abs(widest['gap']))}; {one} is above {two} at {above} of "
-        f"{sentences.counted(len(both), 'position')}."
-    )
+        return "Equal wherever they overlap", sentences.listed(list(lines))
+    gap = f"{'+' if widest['gap'] > 0 else '-'}{sentences.number(abs(widest['gap']))} at position {widest['position']}"
+    above = f"above at {int((both['gap'] > 0).sum())} of {sentences.counted(len(both), 'position')}"
+    return f"Largest difference, {one} minus {two}", f"{gap}, {above}"
 
 
-def _differing(title: str, form: str, line: pl.DataFrame) -> str | None:
+def _differing(line: pl.DataFrame) -> tuple[str, str] | None:
     """At how many positions a line differs from the one it is compared with."""
     tested = line.drop_nulls("q")
     if not len(tested):
         return None
     significant = tested.filter(pl.col("q") < FALSE_DISCOVERIES)
     up = int((significant["difference"] > 0).sum())
-    return (
-        f"{title}, {form}: paired by prompt, {line['series'][0]} differs significantly from {line['against'][0]} "
-        f"(q < {FALSE_DISCOVERIES}) at {len(significant)} of {sentences.counted(len(tested), 'position')}: "
-        f"above at {up}, below at {len(significant) - up}."
-    )
+    what = f"Significantly different (q < {FALSE_DISCOVERIES}), {line['series'][0]} minus {line['against'][0]}"
+    return what, f"{up} above and {len(significant) - up} below of {sentences.counted(len(tested), 'position')}"
 
 
-def _rank(title: str, panel: pl.DataFrame) -> str | None:
+def _rank(panel: pl.DataFrame) -> tuple[str, str] | None:
     row = panel.row(0, named=True)
     names = list(dict.fromkeys(panel["series"]))
     if row["rank"] is None or row["of"] is None or len(names) < 2:
         return None
-    trust, effect, typical = row["reliability"], row["effect"], row["typical"]
-    words = (
-        f"{title}: by the distance between {names[0]} and {names[1]} on shared tokens{_beyond(panel)}, this head ranks "
-        f"{row['rank']} of the {row['of']} measured"
+    halves = " (effects in the half of the prompts that heads are chosen on, and in the other)"
+    what = (
+        f"Rank by the distance between {names[0]} and {names[1]} on shared tokens{_beyond(panel)}"
+        f"{halves if row['half'] is not None else ''}"
     )
-    if row["null"] is None and effect is not None and typical:
-        words += f", at {effect / typical:.2g} times the median head"
+    words = f"{row['rank']} of {row['of']}"
+    if row["null"] is None and row["effect"] is not None and row["typical"]:
+        words += f", {row['effect'] / row['typical']:.2g} times the median head"
     if row["half"] is not None:
-        words += (
-            f"; its effect is {sentences.number(row['half'])} in the half of the prompts that heads are chosen on and "
-            f"{sentences.number(row['other_half'])} in the other half"
-        )
-    words += f" (split-half reliability of the ranking {trust:.2f})." if trust is not None else "."
-    return words
+        words += f", {sentences.number(row['half'])} and {sentences.number(row['other_half'])}"
+    if row["reliability"] is not None:
+        words += f", split-half reliability {row['reliability']:.2f}"
+    return what, words
 
 
 def _without_null(table: pl.DataFrame) -> str | None:

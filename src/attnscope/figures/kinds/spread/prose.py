@@ -34,7 +34,7 @@ def look(run: Run, options: SpreadOptions, table: pl.DataFrame) -> Look:
 
 def write(table: pl.DataFrame, look: Look) -> Document:
     numbers: list[Text] = []
-    observed: list[str | None] = []
+    largest: dict[str, str | None] = {}
     for title in dict.fromkeys(table["panel"]):
         means: dict[str, float] = {}
         for name in dict.fromkeys(table.filter(pl.col("panel") == title)["series"]):
@@ -43,7 +43,7 @@ def write(table: pl.DataFrame, look: Look) -> Document:
             mean: Any = row["value"].mean()
             means[name] = float(mean) if first["mean"] is None else first["mean"]
             numbers.append((Strong(f"{title}, {name}"), f": {_numbers(row, first, means[name])}"))
-        observed.append(sentences.within(title, sentences.extreme(means, "mean of a row", most=True)))
+        largest[title] = sentences.largest(means)
     panels, rows = (list(dict.fromkeys(table[name])) for name in ("panel", "series"))
     return document(
         look.title,
@@ -55,7 +55,7 @@ def write(table: pl.DataFrame, look: Look) -> Document:
             ],
             "Axes": [f"Horizontal: {look.y or 'value'}; every panel has its own scale."],
             "Numbers": numbers,
-            "Observations": observed,
+            "Observations": [sentences.by_panel("Largest mean of a row", largest)],
         },
     )
 

@@ -34,7 +34,7 @@ def look(run: Run, options: StripOptions, table: pl.DataFrame) -> Look:
 
 def write(table: pl.DataFrame, look: Look) -> Document:
     numbers: list[Text] = []
-    observed: list[str | None] = []
+    means: dict[str, str | None] = {}
     for title in dict.fromkeys(table["panel"]):
         tokens = table.filter(pl.col("panel") == title).drop_nulls("attention")
         top = tokens.sort("attention", descending=True, maintain_order=True).head(8)
@@ -45,9 +45,7 @@ def write(table: pl.DataFrame, look: Look) -> Document:
         numbers.append((Strong(title), f": highest {sentences.listed(highest)}."))
         if tokens["segment"].is_not_null().all():
             by = tokens.group_by("segment", maintain_order=True).agg(pl.col("attention").mean())
-            values = {f"segment {row['segment']}": row["attention"] for row in by.iter_rows(named=True)}
-            most = sentences.extreme(values, "mean of a segment's tokens", most=True)
-            observed.append(sentences.within(title, most))
+            means[title] = sentences.largest(dict(by.iter_rows()))
     return document(
         look.title,
         {
@@ -56,6 +54,6 @@ def write(table: pl.DataFrame, look: Look) -> Document:
                 look.caption,
             ],
             "Numbers": numbers,
-            "Observations": observed,
+            "Observations": [sentences.by_panel("Largest mean of a segment's tokens", means)],
         },
     )
