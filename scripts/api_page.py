@@ -25,7 +25,7 @@ and `record` do. Everything that you can cause and fix is an `AttnscopeError`. W
 ORDER = ("load", "Lens", "record", "Recording", "Record", "Labelled", "run_study", "Run", "Measure", "AttnscopeError")
 RETURNED = {"Recording": Step, "Run": View}
 """What the members of a class return, documented right after it."""
-LISTENING = ("abandon", "attention", "begin", "end", "real")
+LISTENING = ("abandon", "attention", "begin", "end", "real", "written")
 """Members of a recording that attnscope itself calls while the model runs."""
 WIDTH = 100
 

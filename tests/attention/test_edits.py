@@ -131,7 +131,7 @@ def test_a_head_ablated_to_its_mean_gives_every_token_the_same(lens: Lens) -> No
     ],
 )
 def test_edits_of_what_does_not_exist_are_refused(lens: Lens, edit: Any, words: str) -> None:
-    for layers in (None, [0]):
+    for layers in (None, [0, 1]):
         with pytest.raises(AttnscopeError, match=words):
             lens.measure_tokens(IDS, ["all"], layers=layers, edits=[edit])
 
@@ -164,7 +164,7 @@ def test_log_probabilities_are_the_models_own_and_follow_edits(lens: Lens) -> No
 )
 def test_models_that_predict_no_next_token_give_no_log_probabilities(made: Any) -> None:
     """Not even one with as many labels as there are tokens, or one that fills gaps and has seen what follows."""
-    config = tf.BertConfig(**SIZES) if made is tf.BertForMaskedLM else tf.LlamaConfig(**SIZES, pad_token_id=0)
+    config = tf.BertConfig(**SIZES) if made is tf.BertForMaskedLM else tf.LlamaConfig(**SIZES)
     config.num_labels = len(tiny.VOCABULARY)
     with pytest.raises(AttnscopeError, match="predicts no next token"):
         Lens(made(config).eval(), tiny.tokenizer()).log_probs("Add", " 1")

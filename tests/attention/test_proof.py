@@ -164,7 +164,7 @@ def test_positions_for_long_prompts_are_not_left_on_the_model(way: str) -> None:
 
 
 def test_a_model_that_only_runs_under_eager_attention_is_read_by_its_own_weights() -> None:
-    size = {"d_model": 32, "n_layers": 2, "n_heads": 4, "max_seq_len": 128, "expansion_ratio": 2}
+    size: dict[str, Any] = {"d_model": 32, "n_layers": 2, "n_heads": 4, "max_seq_len": 128, "expansion_ratio": 2}
     model = tf.MptForCausalLM(tf.MptConfig(vocab_size=len(tiny.VOCABULARY), **size)).eval()
     ids = some_ids(30)
     record = lens_on(model).measure_tokens(ids)

@@ -127,7 +127,13 @@ def test_a_prompt_in_which_no_window_binds_is_recorded_step_by_step(name: str, l
 
 @pytest.mark.parametrize("positions", [16, 40])
 def test_a_model_with_few_positions_is_recorded(positions: int) -> None:
-    size = {"n_positions": positions, "n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": architectures.VOCAB}
+    size: dict[str, Any] = {
+        "n_positions": positions,
+        "n_embd": 32,
+        "n_layer": 2,
+        "n_head": 4,
+        "vocab_size": architectures.VOCAB,
+    }
     model, ids = tf.GPT2LMHeadModel(tf.GPT2Config(**size)).eval(), prompt(1, 10)
     with attnscope.record(model) as record, torch.no_grad():
         model(ids)
@@ -163,7 +169,12 @@ def test_under_autocast_sums_are_in_float32_and_the_model_computes_what_it_does_
 
 def test_layers_with_different_numbers_of_heads_are_refused_in_words() -> None:
     experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
-    shape = {**architectures.GROUPED, **experts, "shared_expert_intermediate_size": 16, "sliding_window": 7}
+    shape: dict[str, Any] = {
+        **architectures.GROUPED,
+        **experts,
+        "shared_expert_intermediate_size": 16,
+        "sliding_window": 7,
+    }
     config = tf.LagunaConfig(**shape, num_attention_heads_per_layer=[4, 2, 4])
     model, ids = tf.LagunaForCausalLM(config).eval(), prompt(1, 12)
     with pytest.raises(AttnscopeError, match=r"layers have 2 and 4 heads"), attnscope.record(model):

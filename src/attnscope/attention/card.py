@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from attnscope.attention.device import input_device
-from attnscope.attention.interface import implementation, quiet
+from attnscope.attention.interface import hooks_kept, implementation, quiet
 from attnscope.attention.meter import Meter, Request
 from attnscope.attention.proof import Proof
 
@@ -70,7 +70,7 @@ def _plain(meter: Meter, ids: Sequence[int]) -> Callable[[], Any]:
     name = "sdpa" if getattr(model, "_supports_sdpa", False) else "eager"
 
     def run() -> Any:
-        with quiet(model), implementation(model, name, threading.get_ident()):
+        with quiet(model), hooks_kept(model), implementation(model, name, threading.get_ident()):
             return model.base_model(input_ids=given)
 
     return run

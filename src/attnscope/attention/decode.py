@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
 from attnscope.attention.device import input_device
 from attnscope.attention.eager_reference import reference_row
-from attnscope.attention.forward import door
+from attnscope.attention.forward import door, without_extras
 from attnscope.attention.interface import quiet
 from attnscope.attention.precision import can_widen, widened
 from attnscope.attention.proof import Proof
@@ -39,16 +41,15 @@ def _prove_decode(
     recorder = Recorder(Wanted(torch.ones(1, 1, 1, device=tokens.device), frozenset(layers), stop=False))
     with quiet(model):
         try:
-            first = model.base_model(
-                input_ids=tokens[:, :-1], use_cache=True, past_key_values=DynamicCache(config=model.config)
-            )
+            empty = DynamicCache(config=model.config)
+            first = _stepped(model, tokens[:, :-1], empty)
             cache = getattr(first, "past_key_values", None)
         except (TypeError, ValueError, AttributeError, NotImplementedError):
             return None
         if cache is None:
             return None
         with door(model, recorder, proof.eager, as_is=True):
-            model.base_model(input_ids=tokens[:, -1:], use_cache=True, past_key_values=cache)
+            _stepped(model, tokens[:, -1:], cache)
     narrow = model.dtype in (torch.float16, torch.bfloat16)
     limit = 5e-2 if narrow else max(proof.limit, 4 * (proof.rounding or 0))
     worst = 0.0
@@ -70,3 +71,8 @@ def _prove_decode(
         worst = max(worst, distance)
     paths = frozenset((layer, each.backend, each.kind) for layer, each in recorder.results.items())
     return replace(proof, difference=worst, paths=paths, rows=1, way=f"{proof.way}, with the cache")
+
+
+def _stepped(model: PreTrainedModel, ids: Tensor, cache: Any) -> Any:
+    inputs = {"input_ids": ids, "use_cache": True, "past_key_values": cache}
+    return model.base_model(**without_extras(model, inputs))

@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 
 from attnscope.attention.call import MatrixCall
 from attnscope.attention.hooks import only_for
-from attnscope.attention.interface import hears, implementation, is_own
+from attnscope.attention.interface import hears, hooks_kept, implementation, is_own
 from attnscope.errors import AttnscopeError
 
 
@@ -37,10 +37,7 @@ EagerModules = dict[int, EagerModule]
 
 
 def find_modules(model: PreTrainedModel, inputs: dict[str, Any]) -> EagerModules:
-    """By layer, the innermost module that returns its attention weights; empty where the model gives none.
-
-    To be called inside `quiet`: transformers leaves hooks on a model that is asked for its weights.
-    """
+    """By layer, the innermost module that returns its attention weights; empty where the model gives none."""
     returned: dict[int, list[tuple[EagerModule, Tensor]]] = {}
 
     def note(module: nn.Module, _args: Any, output: Any) -> None:
@@ -53,7 +50,8 @@ def find_modules(model: PreTrainedModel, inputs: dict[str, Any]) -> EagerModules
             handle = module.register_forward_hook(note)
             stack.callback(handle.remove)
         stack.enter_context(implementation(model, "eager", threading.get_ident()))
-        outputs = model.base_model(**inputs, output_attentions=True)
+        with hooks_kept(model):
+            outputs = model.base_model(**inputs, output_attentions=True)
     weights = getattr(outputs, "attentions", None) or ()
     # inner modules return before outer ones do, so the first to return a tensor is the innermost
     return {layer: returned[id(each)][0][0] for layer, each in enumerate(weights) if id(each) in returned}

@@ -12,8 +12,8 @@ from transformers import PreTrainedModel
 
 from attnscope.attention.call import AnyCall, MatrixCall
 from attnscope.attention.eager import EagerModules, find_modules, opened_eagerly
-from attnscope.attention.forward import hidden_of, without_cache
-from attnscope.attention.interface import implementation, quiet
+from attnscope.attention.forward import hidden_of, without_extras
+from attnscope.attention.interface import hooks_kept, implementation, quiet
 from attnscope.attention.precision import can_widen, widened
 from attnscope.attention.recorder import Recorder, Wanted
 from attnscope.attention.reduce import unsettled_rows
@@ -47,10 +47,10 @@ def eager_reference(
     recorder = EagerRecorder(Wanted(**{**vars(wanted), "stop": False}))
     if modules is not None and wanted.layers <= set(modules):
         with quiet(model), opened_eagerly(model, recorder, modules):
-            recorder.hidden = hidden_of(model.base_model(**without_cache(model, inputs)))
+            recorder.hidden = hidden_of(model.base_model(**without_extras(model, inputs)))
         return recorder
-    with quiet(model), implementation(model, "eager", threading.get_ident()):
-        outputs = model.base_model(**without_cache(model, inputs), output_attentions=True)
+    with quiet(model), hooks_kept(model), implementation(model, "eager", threading.get_ident()):
+        outputs = model.base_model(**without_extras(model, {**inputs, "output_attentions": True}))
         recorder.hidden = hidden_of(outputs)
         weights = getattr(outputs, "attentions", None)
         if not weights or any(each is None for each in weights):

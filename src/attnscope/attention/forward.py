@@ -51,7 +51,7 @@ def measure_forward(
     runner = model if logits else model.base_model
     outputs = None
     with quiet(model), door(model, recorder, eager, as_is=as_is), suppress(EnoughError):
-        outputs = runner(**without_cache(model, inputs))
+        outputs = runner(**without_extras(model, inputs))
     if logits:
         return Forward(recorder.results, recorder.calls, logits=getattr(outputs, "logits", None))
     return Forward(recorder.results, recorder.calls, hidden=hidden_of(outputs))
@@ -75,7 +75,13 @@ def may_stop(model: PreTrainedModel) -> bool:
     return not is_spread(model)
 
 
-def without_cache(model: PreTrainedModel, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs of a forward that keeps no cache, unless they say otherwise."""
-    takes_cache = hasattr(model.config.get_text_config(), "use_cache")
-    return {"use_cache": False, **inputs} if takes_cache else dict(inputs)
+def without_extras(model: PreTrainedModel, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs of a forward that keeps no cache and returns no inner states, unless they say otherwise.
+
+    A model whose config asks for inner states would make them, and transformers would leave hooks on it for that.
+    """
+    configs = (model.config, model.config.get_text_config())
+    extras = {"use_cache": False} if hasattr(configs[1], "use_cache") else {}
+    states = ("output_attentions", "output_hidden_states")
+    asked = [name for name in states if any(getattr(config, name, False) for config in configs)]
+    return {**extras, **dict.fromkeys(asked, False), **inputs}

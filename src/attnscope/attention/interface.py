@@ -303,8 +303,7 @@ def quiet(model: PreTrainedModel) -> Iterator[None]:
             for module in modes:
                 module.training = False
             inference = torch.inference_mode(not length_matters(model.config))
-            without_autocast = torch.autocast(device, enabled=False)
-            with inference, torch.no_grad(), without_autocast, fresh_rotary(model), _hooks_kept(model):
+            with inference, torch.no_grad(), torch.autocast(device, enabled=False), fresh_rotary(model):
                 yield
         finally:
             _own.depth -= 1
@@ -329,7 +328,7 @@ def settings_kept(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _hooks_kept(model: nn.Module) -> Iterator[None]:
+def hooks_kept(model: nn.Module) -> Iterator[None]:
     """Take off the hooks that transformers leaves on a model once it was asked for its attention weights."""
     before = {id(module): set(module._forward_hooks) for module in model.modules()}
     flag = "_output_capturing_hooks_installed"

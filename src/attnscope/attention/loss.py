@@ -10,6 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from attnscope.attention.device import input_device
+from attnscope.attention.forward import without_extras
 from attnscope.attention.input import InputCheck
 from attnscope.attention.interface import quiet
 
@@ -66,7 +67,7 @@ def _losses(model: PreTrainedModel, ids: Sequence[int]) -> Tensor:
     """(tokens - 1,): how surprising each token but the first is, in nats."""
     given = torch.tensor([list(ids)], device=input_device(model))
     with quiet(model):
-        logits = model(input_ids=given).logits  # (1, tokens, vocabulary)
+        logits = model(**without_extras(model, {"input_ids": given})).logits  # (1, tokens, vocabulary)
         if logits.dim() != 3 or logits.shape[1] != given.shape[1]:
             raise ValueError(f"logits of shape {tuple(logits.shape)}")
         wanted = given[0, 1:].to(logits.device)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from attnscope.attention.forward import hidden_of, without_cache
+from attnscope.attention.forward import hidden_of, without_extras
 from attnscope.attention.interface import quiet
 from attnscope.errors import AttnscopeError
 
@@ -18,7 +18,7 @@ def own_output(model: PreTrainedModel, inputs: Mapping[str, Any]) -> Tensor | No
     """What the model gives as it is; None if its own attention can't run here: on this device, in this format."""
     try:
         with quiet(model):
-            return hidden_of(model.base_model(**without_cache(model, inputs)))
+            return hidden_of(model.base_model(**without_extras(model, inputs)))
     except Exception:
         return None
 
