@@ -14,7 +14,7 @@ from attnscope.analysis.spread import cut_to_shares, is_cut, mean_over_prompts
 from attnscope.figures import KINDS, Look
 from attnscope.figures.kinds.heatmap import chart as heatmap_chart
 from attnscope.figures.kinds.strip import chart as strip
-from attnscope.figures.prose import as_json
+from attnscope.figures.prose import Table, as_json
 from attnscope.figures.write import draw_tables, write_figure
 
 LOOK = Look(title="T", y="share", caption="C.")
@@ -62,13 +62,18 @@ def test_of_many_lines_the_two_furthest_apart_are_named() -> None:
 
 def test_inserted_tokens_are_compared_with_the_others_prompt_by_prompt() -> None:
     told = lines([0.1], [0.4], inserted=(0.15, 0.4))
-    assert "on average, against other tokens: 0.1500 against 0.4000 (P, one); 0.1500 against 0.4000 (P, two)." in told
+    assert (
+        "What an inserted token receives, on average within a prompt, and what others do, one: 0.1500 and 0.4000."
+        in told
+    )
     assert "inserted token" not in lines([0.1] * 2, [0.1, 0.5])
 
 
 def test_a_heads_rank_is_told_where_it_is_known() -> None:
-    assert "Rank by the distance between one and two on shared tokens: 4 of 9." in lines([0.1], [0.2], rank=4)
-    assert "Rank by" not in lines([0.1], [0.2])
+    told = lines([0.1], [0.2], rank=4)
+    assert "Heads are ranked by the distance between one and two on shared tokens." in told
+    assert "Rank: 4 of 9." in told
+    assert "ank" not in lines([0.1], [0.2])
 
 
 def test_a_fact_about_every_panel_is_told_once() -> None:
@@ -77,9 +82,16 @@ def test_a_fact_about_every_panel_is_told_once() -> None:
         for panel, values in (("P", (0.1, 0.2)), ("Q", (0.4, 0.3)))
         for layer, value in enumerate(values)
     ]
-    told = draw_tables("heatmap", {"t": pl.DataFrame(rows)}, LOOK).alt
-    assert "Mean over heads: 0.1500 (P); 0.3500 (Q)." in told
-    assert "Largest mean of a layer: 0.2000, at layer 1 (P); 0.4000, at layer 0 (Q)." in told
+    figure = draw_tables("heatmap", {"t": pl.DataFrame(rows)}, LOOK)
+    (observed,) = (part for part in figure.reading.sections if part.heading == "Observations")
+    (told,) = observed.blocks
+    assert isinstance(told, Table)
+    assert told.columns == ("", "Mean over heads", "Largest mean of a layer", "Smallest mean of a layer")
+    assert told.rows == (
+        ("P", "0.1500", "0.2000, at layer 1", "0.1000, at layer 0"),
+        ("Q", "0.3500", "0.4000, at layer 0", "0.3000, at layer 1"),
+    )
+    assert "Q: Mean over heads: 0.3500; Largest mean of a layer: 0.4000, at layer 0; Smallest" in figure.alt
 
 
 def drawn(kind: str, rows: list[dict[str, Any]], tmp_path: Path) -> str:

@@ -114,9 +114,18 @@ class Words(BaseModel):
     strong: bool
 
 
+class SectionTable(BaseModel):
+    """Of the prose about a figure."""
+
+    columns: list[str]
+    rows: list[list[str]]
+    faint: list[bool]
+
+
 class Section(BaseModel):
     heading: str
     items: list[list[Words]]
+    tables: list[SectionTable] = []
 
 
 class Figure(BaseModel):

@@ -99,14 +99,6 @@ def comparison(
     return f"{sentence}; their intervals {'do not overlap' if low > high else 'overlap'}."
 
 
-def by_panel(what: str, found: Mapping[str, str | None]) -> str | None:
-    """One fact about every panel that has it, in one sentence: `Mean over heads: 0.1 (A); 0.2 (B).`"""
-    parts = [(title, words) for title, words in found.items() if words]
-    if not parts:
-        return None
-    return f"{what}: {'; '.join(words if len(found) == 1 else f'{words} ({title})' for title, words in parts)}."
-
-
 def leader(values: Mapping[str, float]) -> str | None:
     """The largest of several parts; none if two share that, or if the parts are no shares of their sum."""
     if len(values) < 2 or sum(values.values()) <= 0 or min(values.values()) < 0:

@@ -140,7 +140,7 @@ export async function overviewView(main, context) {
       const observed = itemsOf("Observations");
       const items = observed.length ? observed : itemsOf("Numbers");
       fill(observations, ...items.slice(0, KEY).map((item) => h("li", {}, sentence(item))));
-      if (!items.length) fill(observations, h("li", {}, "This figure has no observations."));
+      if (!items.length) fill(observations, h("li", {}, "The reading below the figure has its numbers."));
     })
     .catch((error) => {
       if (!signal.aborted) figure.fail(error);

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import polars as pl
@@ -13,11 +12,11 @@ from attnscope.analysis.sides import DILUTION, REDISTRIBUTION, SPLIT
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Look
 from attnscope.figures.kinds.decomposition.options import DecompositionOptions
-from attnscope.figures.prose import Document, Strong, Text, document
+from attnscope.figures.prose import Document, Table, document
 
 Row = dict[str, Any]
 
-MOVES = f"Heads in which attention moves significantly (q < {FALSE_DISCOVERIES})"
+MOVES = f"heads in which attention moves (q < {FALSE_DISCOVERIES})"
 
 
 def look(run: Run, options: DecompositionOptions, table: pl.DataFrame) -> Look:
@@ -33,24 +32,13 @@ def look(run: Run, options: DecompositionOptions, table: pl.DataFrame) -> Look:
 
 
 def write(table: pl.DataFrame, look: Look) -> Document:
-    numbers: list[Text] = []
-    facts: dict[str, dict[str, str | None]] = {}
-    titles = list(dict.fromkeys(table["panel"]))
-    for title in titles:
-        panel = table.filter(pl.col("panel") == title)
-        verdicts: dict[str, list[str]] = {}
-        moved: list[str] = []
-        for name in dict.fromkeys(panel["token_class"]):
-            rows = {row["quantity"]: row for row in panel.filter(pl.col("token_class") == name).iter_rows(named=True)}
-            values = [f"{quantity} {_value(row)}" for quantity, row in rows.items()]
-            numbers.append((Strong(f"{title}, {name}"), f": {'; '.join(values)}."))
-            if verdict := _verdict(rows):
-                verdicts.setdefault(verdict, []).append(name)
-            moved += _heads(name, rows.get(REDISTRIBUTION))
-        directions = [f"{verdict} on {sentences.listed(names)}" for verdict, names in verdicts.items()]
-        facts.setdefault("Redistribution", {})[title] = ", ".join(directions)
-        facts.setdefault(MOVES, {})[title] = ", ".join(moved)
-    quantities = list(dict.fromkeys(table["quantity"]))
+    titles, quantities = list(dict.fromkeys(table["panel"])), list(dict.fromkeys(table["quantity"]))
+    rows: list[tuple[str, ...]] = []
+    for (title, name), part in table.group_by("panel", "token_class", maintain_order=True):
+        found = {row["quantity"]: row for row in part.iter_rows(named=True)}
+        values = [_value(found[quantity]) if quantity in found else "" for quantity in quantities]
+        rows.append((f"{title}, {name}", *values, _verdict(found) or "", _heads(found.get(REDISTRIBUTION))))
+    columns = ("", *quantities, "is redistribution with or against dilution?", MOVES)
     return document(
         look.title,
         {
@@ -60,8 +48,7 @@ def write(table: pl.DataFrame, look: Look) -> Document:
                 look.caption,
             ],
             "Axes": [f"Horizontal: {look.y or 'change'}, all panels on one scale. Vertical: the classes."],
-            "Numbers": numbers,
-            "Observations": [sentences.by_panel(what, found) for what, found in facts.items()],
+            "Numbers": [Table(columns, tuple(rows), tuple(False for _ in rows))],
         },
     )
 
@@ -84,10 +71,11 @@ def _verdict(rows: dict[str, Row]) -> str | None:
         return "within rounding error"
     dilution = rows[DILUTION]["value"]
     if dilution == 0:
-        return "without dilution"
-    return "adds to dilution" if dilution * moved["value"] > 0 else "counteracts dilution"
+        return "there is no dilution"
+    return "with it" if dilution * moved["value"] > 0 else "against it"
 
 
-def _heads(name: str, row: Row | None) -> Iterator[str]:
-    if row is not None and row["heads"] is not None and row["q"] is not None:
-        yield f"{name} {row['up']} to and {row['down']} away, of {row['heads']}"
+def _heads(row: Row | None) -> str:
+    if row is None or row["heads"] is None or row["q"] is None:
+        return ""
+    return f"to it in {row['up']}, away in {row['down']} of {row['heads']}"

@@ -16,7 +16,7 @@ from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Look
 from attnscope.figures.kinds.heatmap.options import HeatmapOptions
 from attnscope.figures.kinds.heatmap.statistics import panels, shown_measures
-from attnscope.figures.prose import Document, Strong, Text, document
+from attnscope.figures.prose import Document, Strong, Text, by_panel, document
 from attnscope.measures.names import title_of
 
 
@@ -79,9 +79,10 @@ def write(table: pl.DataFrame, look: Look) -> Document:
     for title in titles:
         cells = table.filter(pl.col("panel") == title)
         ordered = cells.sort("value", descending=True, maintain_order=True)
+        none = bool((cells["q"] >= FALSE_DISCOVERIES).all()) and cells["q"].is_not_null().all()
         for word, some in (("highest", ordered.head(5)), ("lowest", ordered.reverse().head(3))):
-            heads = sentences.listed([_head(row) for row in some.iter_rows(named=True)])
-            numbers.append((Strong(title), f": {word} {heads}."))
+            heads = sentences.listed([_head(row, noted=not none) for row in some.iter_rows(named=True)])
+            numbers.append((Strong(title), f": {word} {heads}{'; none is significant' if none else ''}."))
         for what, words in _facts(cells):
             facts.setdefault(what, {})[title] = words
     down = "the layer's heads, the largest in size first" if table["row"].is_not_null().all() else _range("head", table)
@@ -97,9 +98,7 @@ def write(table: pl.DataFrame, look: Look) -> Document:
                 "All panels share one scale." if table["panel"].n_unique() > 1 else None,
             ],
             "Numbers": numbers,
-            "Observations": [
-                sentences.by_panel(what, {title: found.get(title) for title in titles}) for what, found in facts.items()
-            ],
+            "Observations": by_panel(titles, facts),
         },
     )
 
@@ -130,10 +129,10 @@ def _facts(cells: pl.DataFrame) -> Iterator[tuple[str, str | None]]:
     yield "Smallest mean of a layer", sentences.largest(values, most=False)
 
 
-def _head(row: dict[str, Any]) -> str:
-    """A head and its number; of a change, whether it is significant."""
+def _head(row: dict[str, Any], *, noted: bool = True) -> str:
+    """A head and its number; of a change, whether it is significant, if that is to be noted."""
     words = f"layer {row['layer']} head {row['head']} {sentences.number(row['value'])}"
-    if row["q"] is None:
+    if row["q"] is None or not noted:
         return words
     if row["q"] >= FALSE_DISCOVERIES:
         return f"{words} (not significant, q = {row['q']:.2g})"

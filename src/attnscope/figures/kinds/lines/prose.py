@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations
+from typing import Any
 
 import polars as pl
 
@@ -15,9 +16,9 @@ from attnscope.figures.kind import Look
 from attnscope.figures.kinds.lines.chart import X_TITLES
 from attnscope.figures.kinds.lines.options import LinesOptions
 from attnscope.figures.kinds.lines.statistics import panels
-from attnscope.figures.prose import Document, Strong, Text, document
+from attnscope.figures.prose import Document, Strong, Text, by_panel, document
 
-INSERTED = "Within a prompt, what an inserted token receives on average, against other tokens"
+INSERTED = "What an inserted token receives, on average within a prompt, and what others do, "
 OVER = {"visible": "\nmean over the queries\nthat see the token", "all": "\nmean over all queries"}
 
 
@@ -72,10 +73,11 @@ def write(table: pl.DataFrame, look: Look) -> Document:
                 numbers.append((Strong(f"{title}, {form}, {name}"), f": {_peaks(line)}"))
                 if form == panel["form"][0]:
                     peaks[f"{title}, {name}"] = float(line["attention"].max())  # type: ignore[arg-type]
-                facts.setdefault(INSERTED, {})[f"{title}, {name}"] = _inserted(line)
+                if inserted := _inserted(line):
+                    facts.setdefault(f"{INSERTED}{name}", {})[title] = inserted
         first = panel.filter(pl.col("form") == panel["form"][0])  # in others a position holds different tokens
         found = [_parting(first), *(_differing(line) for _, line in first.group_by("series", maintain_order=True))]
-        for what, words in filter(None, [*found, _rank(panel)]):
+        for what, words in filter(None, [*found, *_rank(panel)]):
             facts.setdefault(what, {})[title] = words
     return document(
         look.title,
@@ -94,8 +96,8 @@ def write(table: pl.DataFrame, look: Look) -> Document:
             "Observations": [
                 sentences.extreme(peaks, "peak", most=True),
                 sentences.extreme(peaks, "peak", most=False),
-                *(sentences.by_panel(what, found) for what, found in facts.items()),
-                _without_null(table),
+                _ranked_by(table),
+                *by_panel(titles, facts),
             ],
         },
     )
@@ -130,7 +132,7 @@ def _peaks(line: pl.DataFrame, count: int = 3) -> str:
 
 def _inserted(line: pl.DataFrame) -> str | None:
     within, rest = line["within"][0], line["without"][0]
-    return None if within is None or rest is None else f"{sentences.number(within)} against {sentences.number(rest)}"
+    return None if within is None or rest is None else f"{sentences.number(within)} and {sentences.number(rest)}"
 
 
 def _parting(part: pl.DataFrame) -> tuple[str, str] | None:
@@ -166,28 +168,30 @@ def _differing(line: pl.DataFrame) -> tuple[str, str] | None:
     return what, f"{up} above and {len(significant) - up} below of {sentences.counted(len(tested), 'position')}"
 
 
-def _rank(panel: pl.DataFrame) -> tuple[str, str] | None:
+def _rank(panel: pl.DataFrame) -> Iterator[tuple[str, str]]:
     row = panel.row(0, named=True)
-    names = list(dict.fromkeys(panel["series"]))
-    if row["rank"] is None or row["of"] is None or len(names) < 2:
-        return None
-    halves = " (effects in the half of the prompts that heads are chosen on, and in the other)"
-    what = (
-        f"Rank by the distance between {names[0]} and {names[1]} on shared tokens{_beyond(panel)}"
-        f"{halves if row['half'] is not None else ''}"
-    )
-    words = f"{row['rank']} of {row['of']}"
+    if not _has_rank(row) or panel["series"].n_unique() < 2:
+        return
+    yield "Rank", f"{row['rank']} of {row['of']}"
     if row["null"] is None and row["effect"] is not None and row["typical"]:
-        words += f", {row['effect'] / row['typical']:.2g} times the median head"
+        yield "Times the median head", f"{row['effect'] / row['typical']:.2g}"
     if row["half"] is not None:
-        words += f", {sentences.number(row['half'])} and {sentences.number(row['other_half'])}"
+        yield "Effect in the half of the prompts that heads are chosen on", sentences.number(row["half"])
+        yield "In the other half", sentences.number(row["other_half"])
     if row["reliability"] is not None:
-        words += f", split-half reliability {row['reliability']:.2f}"
-    return what, words
+        yield "Split-half reliability of the ranking", f"{row['reliability']:.2f}"
 
 
-def _without_null(table: pl.DataFrame) -> str | None:
-    """Once for all panels: what their ranks can't tell."""
-    if table["rank"].is_null().all() or table["null"].is_not_null().any():
+def _has_rank(row: dict[str, Any]) -> bool:
+    return row["rank"] is not None and row["of"] is not None
+
+
+def _ranked_by(table: pl.DataFrame) -> str | None:
+    """Once for all panels: what their ranks are by, and what they can't tell."""
+    names = list(dict.fromkeys(table["series"]))
+    if not any(map(_has_rank, table.iter_rows(named=True))) or len(names) < 2:
         return None
-    return "The ranks have no control draw to compare with: chance alone would rank heads too."
+    by = f"Heads are ranked by the distance between {names[0]} and {names[1]} on shared tokens{_beyond(table)}"
+    if table["null"].is_not_null().any():
+        return f"{by}."
+    return f"{by}. There is no control draw to compare with: chance alone would rank heads too."

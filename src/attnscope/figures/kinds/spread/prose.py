@@ -11,7 +11,7 @@ from attnscope.analysis.spread import CUT, INTERVAL, is_cut
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Look
 from attnscope.figures.kinds.spread.options import SpreadOptions
-from attnscope.figures.prose import Document, Strong, Text, document
+from attnscope.figures.prose import Document, Strong, Text, by_panel, document
 
 
 def look(run: Run, options: SpreadOptions, table: pl.DataFrame) -> Look:
@@ -55,7 +55,7 @@ def write(table: pl.DataFrame, look: Look) -> Document:
             ],
             "Axes": [f"Horizontal: {look.y or 'value'}; every panel has its own scale."],
             "Numbers": numbers,
-            "Observations": [sentences.by_panel("Largest mean of a row", largest)],
+            "Observations": by_panel(panels, {"Largest mean of a row": largest}),
         },
     )
 

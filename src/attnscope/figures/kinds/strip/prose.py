@@ -9,7 +9,7 @@ from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Look
 from attnscope.figures.kinds.strip.options import StripOptions
 from attnscope.figures.kinds.strip.statistics import shown_prompt
-from attnscope.figures.prose import Document, Strong, Text, document
+from attnscope.figures.prose import Document, Strong, Text, by_panel, document
 
 
 def look(run: Run, options: StripOptions, table: pl.DataFrame) -> Look:
@@ -35,7 +35,8 @@ def look(run: Run, options: StripOptions, table: pl.DataFrame) -> Look:
 def write(table: pl.DataFrame, look: Look) -> Document:
     numbers: list[Text] = []
     means: dict[str, str | None] = {}
-    for title in dict.fromkeys(table["panel"]):
+    titles = list(dict.fromkeys(table["panel"]))
+    for title in titles:
         tokens = table.filter(pl.col("panel") == title).drop_nulls("attention")
         top = tokens.sort("attention", descending=True, maintain_order=True).head(8)
         highest = [
@@ -54,6 +55,6 @@ def write(table: pl.DataFrame, look: Look) -> Document:
                 look.caption,
             ],
             "Numbers": numbers,
-            "Observations": [sentences.by_panel("Largest mean of a segment's tokens", means)],
+            "Observations": by_panel(titles, {"Largest mean of a segment's tokens": means}),
         },
     )
