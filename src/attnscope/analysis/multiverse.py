@@ -112,6 +112,7 @@ def _common(part: pl.DataFrame, rarer: pl.DataFrame) -> str:
     return ", ".join(words) or "several combinations of choices"
 
 
+@lru_cache(maxsize=12)  # every side is compared with several others
 def _masses(side: Side, queries: str) -> tuple[NDArray[np.int64], Floats]:
     """Prompts, and (prompts, SHARES, SPECIAL, layers, heads, classes)."""
     run = side.run
