@@ -139,7 +139,7 @@ def _tested(
     )
     by_class = _without_tests(by_class, untested)
     by_class = by_class.join(_carried(by_head, names), on="token_class", maintain_order="left").with_columns(
-        _SURE, reliability=_reliabilities(comparison, ones, twos, seed)
+        _SURE, reliability=_reliabilities(comparison, ones, twos, clusters[0], seed)
     )
     about = {"queries": pl.lit(family[0][0].queries), "quantity": pl.lit(family[0][0].quantity)}
     where = ["layer", "head", "layer_two", "head_two"]
@@ -176,10 +176,12 @@ def _carried(by_head: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
     )
 
 
-def _reliabilities(comparison: Comparison, ones: Floats, twos: Floats, seed: int) -> pl.Series:
+def _reliabilities(
+    comparison: Comparison, ones: Floats, twos: Floats, clusters: NDArray[np.int64] | None, seed: int
+) -> pl.Series:
     """By class: of the order of heads, within prompts."""
     apart = (twos - ones).transpose(1, 0, 2) if comparison.paired else [None] * ones.shape[1]
-    return pl.Series([None if each is None else reliability(each, seed) for each in apart], dtype=pl.Float64)
+    return pl.Series([None if each is None else reliability(each, seed, clusters) for each in apart], dtype=pl.Float64)
 
 
 def _counted(flag: str) -> pl.Expr:

@@ -1,9 +1,10 @@
 """What an edit of the prompt changes by construction: a test of it would find something whatever the model does.
 
-Taken, kept, moved and dilution can only go one way when text is inserted. A class that inserted tokens join gains
-attention because it gains tokens. Enrichment is relative to uniform attention, which changes with the number of tokens:
-a head that ignores an insertion of 50 tokens gains enrichment on all others. Such differences have a size and an
-interval, but no p and no q.
+Taken, kept, moved and dilution can only go one way when text is inserted, and grow with its length. A class that
+inserted tokens join gains attention because it gains tokens. Enrichment is relative to uniform attention, which changes
+with the number of tokens: a head that ignores an insertion of 50 tokens gains enrichment on all others. Where inserted
+tokens are queries too, those before a class can't see it, and its mean over queries falls. Such differences have a size
+and an interval, but no p and no q.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import polars as pl
 
 from attnscope.analysis.insertion import class_tokens
 from attnscope.analysis.sides import ENRICHMENT, EVERY, MASS, ONE_WAY, Side, masses
+from attnscope.text.groups.every import ALL
+from attnscope.text.segments import INSERTED
 
 ALIKE = 0.05  # of all inserted tokens: with so many more on one side, a class is not the same class there
 SAME = 0.01  # of uniform attention on a class: a smaller difference does not count
@@ -21,9 +24,11 @@ SAME = 0.01  # of uniform attention on a class: a smaller difference does not co
 def one_way(one: Side, two: Side, queries: str, quantity: str) -> set[str]:
     """The classes whose difference between two sides follows from the edits alone; EVERY among them if all do."""
     if quantity in ONE_WAY:
-        return {*one.run.classes, EVERY} if one.inserts != two.inserts else set()
+        return {*one.run.classes, EVERY} if _inserts_more(one, two) else set()
     if quantity not in (MASS, ENRICHMENT) or same_edits(one, two):
         return set()
+    if queries in (ALL.name, INSERTED) and _inserts_more(one, two):
+        return {*one.run.classes}
     joined = _joined(one, two)
     return joined | _other_uniform(one, two, queries) if quantity == ENRICHMENT else joined
 
@@ -32,6 +37,14 @@ def same_edits(one: Side, two: Side) -> bool:
     """Whether both sides edit prompts in the same way."""
     edits = [[edit.model_dump() for edit in side.run.study.condition(side.condition).edits] for side in (one, two)]
     return edits[0] == edits[1]
+
+
+def _inserts_more(one: Side, two: Side) -> bool:
+    """Whether one side has clearly more inserted tokens."""
+    if not (one.inserts and two.inserts):
+        return one.inserts != two.inserts
+    counts = [float(class_tokens(each.run, each.model, each.condition)["inserted"].sum()) for each in (one, two)]
+    return abs(counts[0] - counts[1]) > ALIKE * max(counts)
 
 
 def _joined(one: Side, two: Side) -> set[str]:

@@ -68,10 +68,11 @@ def ranking(
     heads: Sequence[int],
     seed: int = 0,
     first: NDArray[np.bool_] | None = None,
+    clusters: NDArray[np.int64] | None = None,
 ) -> Ranking:
     """Rank heads by an effect per prompt, (prompts, layers, heads), the largest first.
 
-    first: the prompts that heads are chosen on.
+    first: the prompts that heads are chosen on. clusters: each prompt's; its own by default.
     """
     from scipy.stats import rankdata  # takes a second to load, so not before it is needed
 
@@ -87,28 +88,31 @@ def ranking(
     return Ranking(
         dict(zip(places, effect.ravel().tolist(), strict=True)),
         {place: int(rank) for place, rank, has in zip(places, ranks, effect.ravel() != 0, strict=True) if has},
-        reliability(values.reshape(len(values), -1)[:, (effect != 0).ravel()], seed),
+        reliability(values.reshape(len(values), -1)[:, (effect != 0).ravel()], seed, clusters),
         of_halves,
     )
 
 
-def reliability(values: NDArray[np.float64], seed: int) -> float | None:
+def reliability(values: NDArray[np.float64], seed: int, clusters: NDArray[np.int64] | None = None) -> float | None:
     """The reliability of ranking heads by their signed mean over prompts; values: (prompts, heads).
 
-    Ranked by absolute value, heads without an effect would have a reliable order too: that of their variance.
+    Ranked by absolute value, heads without an effect would have a reliable order too: that of their variance. Halves
+    are of whole clusters, as what a cluster's prompts have in common would be in both.
     """
     from scipy.stats import rankdata
 
     values = values[:, ~np.isnan(values).any(0)]
     prompts, heads = values.shape
-    if prompts < FEWEST or heads < 3 or not np.ptp(values.mean(0)):
+    groups, cluster = np.unique(np.arange(prompts) if clusters is None else clusters, return_inverse=True)
+    if len(groups) < FEWEST or heads < 3 or not np.ptp(values.mean(0)):
         return None
     chance = np.random.default_rng(seed)
     halves = np.zeros((2, SPLITS, prompts))
     for split in range(SPLITS):
-        order = chance.permutation(prompts)
-        for half, some in enumerate((order[: prompts // 2], order[prompts // 2 :])):
-            halves[half, split, some] = 1 / len(some)
+        order = chance.permutation(len(groups))
+        for half, some in enumerate((order[: len(groups) // 2], order[len(groups) // 2 :])):
+            members = np.isin(cluster, some)
+            halves[half, split, members] = 1 / members.sum()
     first, second = (rankdata(each @ values, axis=1) for each in halves)
     first, second = (each - each.mean(1, keepdims=True) for each in (first, second))
     lengths = np.sqrt((first**2).sum(1) * (second**2).sum(1))
@@ -127,8 +131,9 @@ def ranked_by_distance(run: Run, model: str, queries: str, over: str, one: str, 
         theirs, control = _distances(run, every, *null)
         prompts, mine, others = np.intersect1d(prompts, theirs, return_indices=True)
         values = values[mine] - control[others]
-    first = first_half(run.clusters(prompts), run.study.seed)
-    ranked = ranking(values, every.layers, every.heads, run.study.seed, first)
+    clusters = run.clusters(prompts)
+    first = first_half(clusters, run.study.seed)
+    ranked = ranking(values, every.layers, every.heads, run.study.seed, first, clusters)
     return replace(ranked, beyond=null)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -130,16 +131,38 @@ def _naming(field: str, spec: PromptsSpec, layouts: Layouts) -> tuple[str, ...]:
 
 
 def _clustered(prompts: Sequence[Prompt], rows: Sequence[Mapping[str, Any]], cluster: str | None) -> tuple[Prompt, ...]:
-    """The prompts with their clusters: from a field, or one for each different prompt."""
-    if cluster is None:
-        firsts: dict[tuple[str, ...], str] = {}
-        return tuple(
-            replace(each, cluster=firsts.setdefault(tuple(each.fields.values()), each.name)) for each in prompts
-        )
-    for prompt, row in zip(prompts, rows, strict=True):
-        if row.get(cluster) in (None, ""):
-            raise _wrong(f"prompt {prompt.number} has no '{cluster}'", ("cluster",), near(cluster, row))
-    return tuple(replace(each, cluster=str(row[cluster])) for each, row in zip(prompts, rows, strict=True))
+    """The prompts with their clusters: those of a field, or one for each prompt. Copies of a prompt share one."""
+    names = [each.name for each in prompts]
+    if cluster is not None:
+        for prompt, row in zip(prompts, rows, strict=True):
+            if not _names_a_cluster(row.get(cluster)):
+                raise _wrong(f"prompt {prompt.number} has no '{cluster}'", ("cluster",), near(cluster, row))
+        names = [_cluster_name(row[cluster]) for row in rows]
+    same: dict[str, str] = {}  # by name of a cluster, another that has a copy of one of its prompts
+    firsts: dict[tuple[str, ...], str] = {}
+    for prompt, name in zip(prompts, names, strict=True):
+        first = _last(same, firsts.setdefault(tuple(prompt.fields.values()), name))
+        if first != _last(same, name):
+            same[_last(same, name)] = first
+    return tuple(replace(each, cluster=_last(same, name)) for each, name in zip(prompts, names, strict=True))
+
+
+def _last(links: Mapping[str, str], name: str) -> str:
+    while name in links:
+        name = links[name]
+    return name
+
+
+def _names_a_cluster(value: object) -> bool:
+    """Texts and numbers do."""
+    if isinstance(value, str):
+        return bool(value.strip())
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _cluster_name(value: Any) -> str:
+    """1 and 1.0 are the same."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def rows_of_file(path: Path, name: str) -> list[dict[str, Any]]:
