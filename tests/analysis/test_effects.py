@@ -204,6 +204,22 @@ def test_clusters_of_different_sizes_are_covered_too() -> None:
     assert 0.93 - NOISE <= float(((found.low <= 0) & (found.high >= 0)).mean()) <= 0.975 + NOISE
 
 
+@pytest.mark.parametrize("sizes", [[20] + [2] * 19, [20, 20] + [1] * 10, [64, 32, 16, 8, 4, 2, 1] * 2])
+def test_a_large_cluster_does_not_hide_how_far_it_could_be_off(sizes: list[int]) -> None:
+    chance, clusters = np.random.default_rng(2), np.repeat(np.arange(len(sizes)), sizes)
+    values = chance.normal(0, 1, (len(sizes), SIMULATIONS))[clusters]
+    found = effects(values + chance.normal(0, 1, values.shape), clusters=clusters)
+    assert float(((found.low <= 0) & (found.high >= 0)).mean()) >= 0.93 - NOISE
+
+
+def test_a_mean_that_is_one_clusters_is_not_tested() -> None:
+    clusters = np.repeat(np.arange(12), [40, *[1] * 11])
+    found = effects(np.random.default_rng(3).normal(1, 1, (51, 4)), clusters=clusters)
+    assert np.isfinite(found.mean).all()
+    for none in (found.low, found.high, found.p, found.q):
+        assert np.isnan(none).all()
+
+
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**6))
 def test_the_names_and_the_order_of_clusters_do_not_matter(seed: int) -> None:

@@ -9,8 +9,8 @@ A column whose rare large values are not among the prompts looks far more exact 
 together lend each other some of their error: a little of a typical one's is added to each, and all of it where p would
 be smaller than the draws can show. docs/statistics.md has the simulations that the amounts were chosen by.
 
-The standard error allows for clusters of several sizes: it is that of a ratio of sums, sums of values over sums of
-sizes.
+The standard error allows for clusters of several sizes: it is the jackknife's of a ratio of sums, sums of values over
+sums of sizes. A large cluster draws the mean to itself, so its own distance from the mean is too small by its share.
 """
 
 from __future__ import annotations
@@ -60,6 +60,13 @@ class Sample:
         return counted
 
     @cached_property
+    def largest(self) -> Floats:
+        """The share of each column's prompts that its largest cluster has."""
+        total = self.sizes.sum(0)
+        share: Floats = np.divide(self.sizes.max(0), total, out=np.ones(total.shape), where=total > 0)
+        return share
+
+    @cached_property
     def mean(self) -> Floats:
         total = self.sizes.sum(0)
         mean: Floats = np.divide(self.sums.sum(0), total, out=np.full(total.shape, np.nan), where=total > 0)
@@ -76,8 +83,10 @@ class Sample:
     def variance(self) -> Floats:
         """The squared standard error of the mean; NaN below two clusters."""
         with np.errstate(invalid="ignore", divide="ignore"):
-            factor = np.where(self.count > 1, self.count / (self.count - 1), np.nan)
-            squared: Floats = factor * (self.residuals**2).sum(0) / self.sizes.sum(0) ** 2
+            total = self.sizes.sum(0)
+            factor = np.where(self.count > 1, (self.count - 1) / self.count, np.nan)
+            apart = self.residuals / (1 - self.sizes / total)
+            squared: Floats = factor * (apart**2).sum(0) / total**2
         return squared
 
     @cached_property
@@ -105,17 +114,22 @@ class Sample:
     def drawn(self, weights: Floats) -> tuple[Floats, Floats]:
         """(columns, draws): the deviation of each draw's mean and its squared error. weights: (clusters, draws)."""
         residuals = self.residuals
-        total, squares = residuals.T @ weights, (residuals**2).T @ weights
+        total = residuals.T @ weights
         factor = (self.count / (self.count - 1))[:, None]
         if self.alike:
             clusters = len(residuals)
-            shift = total / clusters
+            squares, shift = (residuals**2).T @ weights, total / clusters
             return shift, factor * np.maximum(squares - total * shift, 0.0) / clusters**2
-        size, cross, sizes_squared = (each.T @ weights for each in (self.sizes, residuals * self.sizes, self.sizes**2))
+        size, sizes = self.sizes.T @ weights, self.sizes.max(1)
         with np.errstate(invalid="ignore", divide="ignore"):
+            alone = 1 - sizes[:, None] / (sizes @ weights)  # what the mean has of the other clusters
+            counted = np.where(alone > 0, weights / alone**2, np.inf)
+            squares, cross, sizes_squared = (
+                each.T @ counted for each in (residuals**2, residuals * self.sizes, self.sizes**2)
+            )
             shift = total / size
             apart = squares - 2 * shift * cross + shift**2 * sizes_squared
-            return shift, factor * np.maximum(apart, 0.0) / size**2
+            return shift, np.maximum(apart, 0.0) / (factor * size**2)
 
 
 @dataclass(frozen=True)

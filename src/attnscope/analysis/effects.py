@@ -20,6 +20,7 @@ from attnscope.analysis.spread import mean_of_seen
 Floats = NDArray[np.float64]
 Clusters = NDArray[np.int64]
 
+MOST_OF_ONE = 0.5  # of the prompts in one cluster: beyond it, the mean is that cluster's
 FEWEST = 6  # clusters; with five, p can't be below 0.05, and a bootstrap has little to draw from
 ENOUGH = 20  # clusters; a draw then misses all of a column's less than once in a million times
 SKEWED = 1.5  # differences with more skew than this are called skewed
@@ -122,7 +123,8 @@ def _fill(results: dict[str, Floats], group: _Group, seed: int, typical: float, 
     results["smallest"][which] = smallest_p(samples)
     skews = np.stack([each.skew for each in samples])
     results["skew"][which] = np.take_along_axis(skews, np.abs(skews).argmax(0)[None], 0)[0]
-    enough = np.flatnonzero(count >= FEWEST)
+    largest = np.max([each.largest for each in samples], axis=0)
+    enough = np.flatnonzero((count >= FEWEST) & (largest <= MOST_OF_ONE))
     if not len(enough):
         return
     columns = which[enough]
