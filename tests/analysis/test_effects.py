@@ -244,7 +244,12 @@ def test_no_change_is_shown_only_within_the_margin() -> None:
     at_the_edge = effects(chance.normal(0.02, 0.01, (30, SIMULATIONS)), margin=0.02)
     assert float((inside.same < 0.05).mean()) > 0.99
     assert float((at_the_edge.same < 0.05).mean()) <= 0.05 + NOISE
+    skewed = effects(chance.exponential(0.01, (20, SIMULATIONS)) + 0.01, margin=0.02)  # its long tail points outwards
+    assert float((skewed.same < 0.05).mean()) <= 0.05 + NOISE
     assert np.isnan(effects(chance.normal(0, 1, (30, 3))).same).all()
+    mixed = effects(chance.normal(0.01, 0.03, (30, 400)), margin=0.02)
+    within = (mixed.low > -0.02) & (mixed.high < 0.02)
+    assert (within == (mixed.same < 0.05)).all()
 
 
 def test_a_column_whose_large_values_are_missing_is_not_taken_as_exact() -> None:

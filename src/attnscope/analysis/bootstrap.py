@@ -140,7 +140,7 @@ class Tested:
     high: Floats
     p: Floats
     same: Floats
-    """P of the two one-sided tests that the mean is outside the margin; NaN without a margin."""
+    """P that the mean is outside the margin, the larger one of its two ends; NaN without a margin."""
 
 
 def bootstrapped(samples: Sequence[Sample], *, seed: int, typical: float, margin: float | None = None) -> Tested:
@@ -185,7 +185,7 @@ def _fill_constant(
         rows["high"] = np.where(constant, estimate + half, rows["high"])
         rows["p"] = np.where(constant, p, rows["p"])
         if margin is not None:
-            beyond = stdtr(freedom, (np.abs(estimate) - margin) / error)
+            beyond = np.minimum(1.0, 2 * stdtr(freedom, (np.abs(estimate) - margin) / error))
             rows["same"] = np.where(constant, beyond, rows["same"])
 
 
@@ -259,11 +259,13 @@ def _p(reached: Floats, count: int) -> Floats:
 
 
 def _p_of_margin(draws: Floats, low: Floats, high: Floats) -> Floats:
-    """low, high: the distance from either end of the margin, in standard errors."""
-    count = draws.shape[1] + 1
-    above = ((draws >= np.nan_to_num(low)[:, None]).sum(1) + 1) / count
-    below = ((draws <= np.nan_to_num(high)[:, None]).sum(1) + 1) / count
-    p: Floats = np.maximum(above, below)
+    """The larger p of the two ends, so that the interval lies within the margin exactly where p is below 0.05.
+
+    low, high: the distance from either end of the margin, in standard errors.
+    """
+    count = draws.shape[1]
+    ends = [_p(_reached(draws, each), count) for each in (low, high)]
+    p: Floats = np.where((low > 0) & (high < 0), np.maximum(*ends), 1.0)
     return p
 
 
