@@ -51,6 +51,29 @@ class Evidence:
         return paths - frozenset(path for proof in self.proofs for path in proof.paths)
 
 
+@dataclass(frozen=True)
+class Probes:
+    """The prompts that a model is compared on: alone and beside pads, with few rows read and with all of them."""
+
+    first: Probe
+    """What is asked of all of them, and which rows are read first."""
+    vocabulary: int
+    observed: tuple[bool, ...]
+    """Whether the model keeps its own attention output."""
+
+    def tokens(self, count: int) -> list[int]:
+        return [(17 + 7919 * place) % self.vocabulary for place in range(count)]
+
+    def alone(self, count: int) -> list[Probe]:
+        prompts, few = [self.tokens(count)], self.first.few
+        ways = product((few, not few), self.observed)
+        return [replace(self.first, prompts=prompts, few=way, observe=observe) for way, observe in ways]
+
+    def beside_pads(self, count: int) -> list[Probe]:
+        prompts = [self.tokens(max(1, 2 * count // 5)), self.tokens(count)]
+        return [replace(each, prompts=prompts, left=True, masked=True) for each in self.alone(count)]
+
+
 def compared_before(
     model: PreTrainedModel,
     name: str,
@@ -63,50 +86,39 @@ def compared_before(
 
     context: how many tokens the model takes, if there is a limit.
     """
-    vocabulary = len(next(model.get_input_embeddings().parameters()))
-
-    def tokens(count: int) -> list[int]:
-        return [(17 + 7919 * place) % vocabulary for place in range(count)]
-
     count = min(PROBE_TOKENS, context or PROBE_TOKENS)
-    few = "all" not in queries
-    first = Probe([tokens(count)], layers, few, measures, as_is=True)
-    alone = prove(model, name, first)
-    known = replace(first, limit=alone.limit)
     trains = torch.is_grad_enabled() and any(each.requires_grad for each in model.parameters())
     keeps_output = trains or torch.is_autocast_enabled(input_device(model).type)
-    ways = [
-        replace(known, few=way, observe=observe)
-        for way, observe in product((few, not few), (False, True) if keeps_output else (False,))
-    ]
-
-    def beside_pads(count: int) -> list[Probe]:
-        prompts = [tokens(count)[: max(1, 2 * count // 5)], tokens(count)]
-        return [replace(way, prompts=prompts, left=True, masked=True) for way in ways]
-
-    def compare(count: int) -> list[Proof]:
-        probes = [replace(way, prompts=[tokens(count)]) for way in ways] + (beside_pads(count) if count > 1 else [])
-        probes += [] if keeps_output else [replace(probe, observe=True) for probe in probes]
-        found = [_if_exact(partial(prove, model, name, probe)) for probe in probes]
-        if alone.causal is not False and count > 1:
-            found.append(_if_exact(partial(prove_decode, model, name, tokens(count), layers, alone)))
-        return [proof for proof in found if proof is not None and proof.changed is None]
-
-    proofs = [alone, *(prove(model, name, way) for way in ways[1:])]
+    asked = Probe([], layers, "all" not in queries, measures, as_is=True)
+    vocabulary = len(next(model.get_input_embeddings().parameters()))
+    probes = Probes(asked, vocabulary, (False, True) if keeps_output else (False,))
+    alone = prove(model, name, probes.alone(count)[0])
+    probes = replace(probes, first=replace(asked, limit=alone.limit))
+    proofs = [alone, *(prove(model, name, probe) for probe in probes.alone(count)[1:])]
     for proof in proofs:
         if proof.changed is not None:
             raise proof.changed
     if alone.causal is not False:
-        decoded = prove_decode(model, name, tokens(count), layers, alone)
+        decoded = prove_decode(model, name, probes.tokens(count), layers, alone)
         proofs += [] if decoded is None else [decoded]
+    compare = partial(_compared, model, name, replace(probes, observed=(False, True)), alone)
     try:
-        padded = [prove(model, name, probe) for probe in beside_pads(count)]
+        padded = [prove(model, name, probe) for probe in probes.beside_pads(count)]
     except PluginError:
         raise
     except AttnscopeError as refusal:
         return Evidence(proofs, refusal, None, compare)
     changed = next((proof.changed for proof in padded if proof.changed is not None), None)
     return Evidence([*proofs, *padded], None, changed, compare)
+
+
+def _compared(model: PreTrainedModel, name: str, probes: Probes, alone: Proof, count: int) -> list[Proof]:
+    """The proofs that prompts of so many tokens give; without those in which the model is not read exactly."""
+    wanted = [*probes.alone(count), *(probes.beside_pads(count) if count > 1 else [])]
+    makers: list[Callable[[], Proof | None]] = [partial(prove, model, name, probe) for probe in wanted]
+    if alone.causal is not False and count > 1:
+        makers.append(partial(prove_decode, model, name, probes.tokens(count), probes.first.layers, alone))
+    return [proof for proof in map(_if_exact, makers) if proof is not None and proof.changed is None]
 
 
 def _if_exact(make: Callable[[], Proof | None]) -> Proof | None:
