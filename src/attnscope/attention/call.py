@@ -72,6 +72,8 @@ class Call(_Sizes):
     """Whether the output has to be the model's own: it is eager, gradients go through it, or dropout changes it."""
     foreign: bool = False
     """Whether an attention function that somebody registered makes the output: it may compute anything."""
+    dropout: bool = False
+    """Whether such an output is drawn anew each time."""
     start: int | None = None
     """Which key is the first query's own; by default the queries are the last of the keys."""
 

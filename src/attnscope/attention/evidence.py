@@ -7,31 +7,26 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 
-import torch
 from transformers import PreTrainedModel
 
 from attnscope.attention.decode import prove_decode
-from attnscope.attention.device import input_device
 from attnscope.attention.probe import Probe
 from attnscope.attention.proof import Path, Proof, prove
 from attnscope.errors import AttnscopeError, PluginError
 from attnscope.measures import Measure
 
 PROBE_TOKENS = 48
-LONGEST = 1024  # tokens of a forward that is compared while it is recorded, as it took a path of its own
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was compared before anything is recorded, and what was compared since."""
+    """What was compared before anything is recorded."""
 
     proofs: list[Proof]
     pads: AttnscopeError | None
     """Why batches with pads can't be recorded; None if they can."""
     pad_rows: AttnscopeError | None
     """Why the rows of pads would not be as they are outside, which matters unless the forward only fills a cache."""
-    compare: Callable[[int], list[Proof]]
-    """Compares prompts of another length, which may take paths of their own: shorter than a window, for example."""
 
     def refuse_pads(self, *, cached: bool) -> None:
         """For a forward with pads. cached: it fills a cache, as in `generate`; nobody looks at its pads then."""
@@ -39,15 +34,8 @@ class Evidence:
         if refusal is not None:
             raise refusal
 
-    def unproven(self, paths: frozenset[Path], tokens: int) -> frozenset[Path]:
-        """The paths that were not compared. tokens: so far, those of the cache included."""
-        missing = self._without_proof(paths)
-        if missing and tokens <= LONGEST:
-            self.proofs.extend(self.compare(tokens))
-            missing = self._without_proof(paths)
-        return missing
-
-    def _without_proof(self, paths: frozenset[Path]) -> frozenset[Path]:
+    def unproven(self, paths: frozenset[Path]) -> frozenset[Path]:
+        """The paths that were not compared."""
         return paths - frozenset(path for proof in self.proofs for path in proof.paths)
 
 
@@ -58,15 +46,13 @@ class Probes:
     first: Probe
     """What is asked of all of them, and which rows are read first."""
     vocabulary: int
-    observed: tuple[bool, ...]
-    """Whether the model keeps its own attention output."""
 
     def tokens(self, count: int) -> list[int]:
         return [(17 + 7919 * place) % self.vocabulary for place in range(count)]
 
     def alone(self, count: int) -> list[Probe]:
         prompts, few = [self.tokens(count)], self.first.few
-        ways = product((few, not few), self.observed)
+        ways = product((few, not few), (False, True))  # its own attention output is kept under gradients, for example
         return [replace(self.first, prompts=prompts, few=way, observe=observe) for way, observe in ways]
 
     def beside_pads(self, count: int) -> list[Probe]:
@@ -87,11 +73,9 @@ def compared_before(
     context: how many tokens the model takes, if there is a limit.
     """
     count = min(PROBE_TOKENS, context or PROBE_TOKENS)
-    trains = torch.is_grad_enabled() and any(each.requires_grad for each in model.parameters())
-    keeps_output = trains or torch.is_autocast_enabled(input_device(model).type)
     asked = Probe([], layers, "all" not in queries, measures, as_is=True)
     vocabulary = len(next(model.get_input_embeddings().parameters()))
-    probes = Probes(asked, vocabulary, (False, True) if keeps_output else (False,))
+    probes = Probes(asked, vocabulary)
     alone = prove(model, name, probes.alone(count)[0])
     probes = replace(probes, first=replace(asked, limit=alone.limit))
     proofs = [alone, *(prove(model, name, probe) for probe in probes.alone(count)[1:])]
@@ -101,15 +85,23 @@ def compared_before(
     if alone.causal is not False:
         decoded = prove_decode(model, name, probes.tokens(count), layers, alone)
         proofs += [] if decoded is None else [decoded]
-    compare = partial(_compared, model, name, replace(probes, observed=(False, True)), alone)
+    for shorter in _unbound(model, alone, count):
+        proofs += _compared(model, name, probes, alone, shorter)
     try:
         padded = [prove(model, name, probe) for probe in probes.beside_pads(count)]
     except PluginError:
         raise
     except AttnscopeError as refusal:
-        return Evidence(proofs, refusal, None, compare)
+        return Evidence(proofs, refusal, None)
     changed = next((proof.changed for proof in padded if proof.changed is not None), None)
-    return Evidence([*proofs, *padded], None, changed, compare)
+    return Evidence([*proofs, *padded], None, changed)
+
+
+def _unbound(model: PreTrainedModel, alone: Proof, count: int) -> list[int]:
+    """Lengths of prompts in which no window or chunk binds that does in one of `count` tokens: other paths."""
+    chunk = getattr(model.config.get_text_config(), "attention_chunk_size", None)
+    bounds = {bound for bound in (*alone.windows, chunk) if bound is not None and 1 < bound <= count}
+    return sorted({1, 2, *(bound - 1 for bound in bounds)}) if bounds else []
 
 
 def _compared(model: PreTrainedModel, name: str, probes: Probes, alone: Proof, count: int) -> list[Proof]:

@@ -165,7 +165,7 @@ class Recording:
     def attention(self, layer: int, call: AnyCall, own: Own | None = None) -> Tensor | None:
         """Reads a call of the step under way; calls outside any step, as in a backward pass, are left alone."""
         recorder = self._recorder
-        if recorder is None:
+        if recorder is None or is_own():
             return None
         rows = recorder.wanted.weights.shape[-1]
         if call.queries != rows or call.batch != len(recorder.wanted.weights):
@@ -188,15 +188,24 @@ class Recording:
 
         weights (B, groups, Sq): the rows that are read are compared; those of pads are up to the function.
         """
+        if call.dropout:
+            if call.keys <= self.proofs[0].tokens:  # as long as the prompt that it was compared on without dropout
+                return
+            raise AttnscopeError(
+                f"the attention function of {self._name} can't be compared with attention while it drops weights",
+                where=f"layer {layer}, {call.keys} keys",
+                allowed=f"at most {self.proofs[0].tokens} keys, or no dropout of attention",
+                todo="call model.eval(), or set the dropout to 0",
+            )
         with torch.no_grad():
             want = plain_output(replace(call, own_output=False, foreign=False))
-        if want is None or want.shape != made.shape:
-            apart, scale = float("nan"), float("nan")
-        else:
-            read = (weights != 0).any(1).to(made.device)
-            apart, scale = largest((made.detach() - want)[read]), largest(want[read])
-        limit = COARSE if call.query.dtype in (torch.float16, torch.bfloat16) else UNKNOWN
-        if not apart <= limit * scale:
+        read = (weights != 0).any(1).to(made.device)
+        apart = scale = float("inf")
+        if want is not None and want.numel() == made.numel():
+            apart, scale = largest((made.detach().reshape(want.shape) - want)[read]), largest(want[read])
+        narrow = call.query.dtype in (torch.float16, torch.bfloat16) or torch.is_autocast_enabled(call.device.type)
+        limit = COARSE if narrow else UNKNOWN
+        if not apart <= limit * scale or apart == float("inf"):
             raise AttnscopeError(
                 f"the attention function of {self._name} computes something else than attention: its output differs by "
                 f"{apart:.1e}",
@@ -251,7 +260,7 @@ class Recording:
                 self.steps.append(step)
 
     def _refuse_if_unproven(self, step: Step) -> None:
-        missing = self._evidence.unproven(step.paths, step.keys)
+        missing = self._evidence.unproven(step.paths)
         if missing:
             layer, backend, kind = min(missing)
             raise AttnscopeError(
@@ -287,7 +296,8 @@ class Recording:
                 shares[measure.name] = self._labelled(np.stack(counted, 1), layers, measure)
             values[measure.name] = self._labelled(np.stack(by_layer, 1), layers, measure)
             _refuse_if_not_finite(measure, values[measure.name], layers)
-        refuse_row_sums(values[RECEIVED].values.sum(-1), self.proofs[0], self._name)
+        narrow = torch.is_autocast_enabled(recorder.wanted.weights.device.type)
+        refuse_row_sums(values[RECEIVED].values.sum(-1), self.proofs[0], self._name, narrow=narrow)
         paths = frozenset((layer, each.backend, each.kind) for layer, each in recorder.results.items())
         return Step(number, rows, tokens, values, paths, shares)
 
