@@ -19,6 +19,8 @@ from tests.attention.running import prompt, written
 from tests.models import tiny
 from tests.tolerances import SHALLOW
 
+TIER = "model"  # for the time it takes
+
 NAMES = ["llama", "mistral, window", "bloom", "bert"]
 PAIRED = list(PAIRS)
 

@@ -23,6 +23,8 @@ from tests.attention.running import prompt
 from tests.models import tiny as tiny_models
 from tests.tolerances import LOGITS, SHALLOW
 
+TIER = "model"  # for the time it takes
+
 INTERFACE = ["llama", "gemma2, softcap and window", "gpt-oss, sinks and window", "gpt2", "mistral, window"]
 
 
