@@ -6,7 +6,7 @@ listeners and every other call to the function that it was meant for. What is me
 model that somebody else runs keeps its own of the two. A name of our own would do for most models, but some ask for the
 name itself before they decide what goes into the mask (sparse attention does), and under an unknown one they leave it
 out without a word. Functions that somebody registered, under a name of their own or in place of transformers' own, are
-kept too, as they may compute anything; the listener is told so.
+kept too, as they may compute anything; the call says so (`foreign`).
 
 Doors belong to models: two models never see each other's calls. A listener hears whoever runs its model, or one thread
 alone: what a lens measures must not be mixed with forwards that another thread happens to run.

@@ -21,18 +21,18 @@ from transformers import PreTrainedModel
 
 from attnscope.arguments import count_of
 from attnscope.attention.blame import not_finite
-from attnscope.attention.call import AnyCall, Call, MatrixCall
-from attnscope.attention.comparison import COARSE, UNKNOWN
+from attnscope.attention.call import AnyCall, Call
 from attnscope.attention.evidence import Evidence, compared_before
 from attnscope.attention.forward import door
 from attnscope.attention.given import arguments_of, caches_of, real_tokens, refuse_mask, refuse_weights
 from attnscope.attention.groups import NAMED, row_weights
 from attnscope.attention.hooks import only_for
 from attnscope.attention.interface import is_own, uncompiled
-from attnscope.attention.own_attention import largest
+from attnscope.attention.own_attention import refuse_other_function
 from attnscope.attention.probe import places_of
 from attnscope.attention.proof import Path, refuse_row_sums
-from attnscope.attention.recorder import Own, Recorder, Wanted, plain_output, refuse_uneven_heads
+from attnscope.attention.recorder import Own, Recorder, Wanted, refuse_uneven_heads
+from attnscope.attention.reduce import over_defined
 from attnscope.attention.turns import Depth, Turn, lock_of
 from attnscope.errors import AttnscopeError, Parameter, near
 from attnscope.measures import KEY, Measure
@@ -174,45 +174,15 @@ class Recording:
             cached, offset = self._here.caches[layer]
             call = replace(call, start=cached - offset)
         if isinstance(call, Call) and call.foreign and own is not None:
-            self._refuse_if_other(layer, call, own(), recorder.wanted.weights)
+            read = (recorder.wanted.weights != 0).any(1)
+            refuse_other_function(self._name, layer, call, own(), read, proven=self.proofs[0].tokens)
         device = call.device.type
         if not torch.is_autocast_enabled(device):
-            return recorder.attention(layer, _detached(call), own)
+            return recorder.attention(layer, call.detached(), own)
         narrow = torch.get_autocast_dtype(device)
-        cast, its_own = _autocast(call, narrow), None if own is None else torch.autocast(device, narrow)(own)
+        its_own = None if own is None else torch.autocast(device, narrow)(own)
         with torch.autocast(device, enabled=False):  # sums are made in float32 all the same
-            return recorder.attention(layer, _detached(cast), its_own)
-
-    def _refuse_if_other(self, layer: int, call: Call, made: Tensor, weights: Tensor) -> None:
-        """Refuse a registered attention function that makes something else of queries and keys than attention does.
-
-        weights (B, groups, Sq): the rows that are read are compared; those of pads are up to the function.
-        """
-        if call.dropout:
-            if call.keys <= self.proofs[0].tokens:  # as long as the prompt that it was compared on without dropout
-                return
-            raise AttnscopeError(
-                f"the attention function of {self._name} can't be compared with attention while it drops weights",
-                where=f"layer {layer}, {call.keys} keys",
-                allowed=f"at most {self.proofs[0].tokens} keys, or no dropout of attention",
-                todo="call model.eval(), or set the dropout to 0",
-            )
-        with torch.no_grad():
-            want = plain_output(replace(call, own_output=False, foreign=False))
-        read = (weights != 0).any(1).to(made.device)
-        apart = scale = float("inf")
-        if want is not None and want.numel() == made.numel():
-            apart, scale = largest((made.detach().reshape(want.shape) - want)[read]), largest(want[read])
-        narrow = call.query.dtype in (torch.float16, torch.bfloat16) or torch.is_autocast_enabled(call.device.type)
-        limit = COARSE if narrow else UNKNOWN
-        if not apart <= limit * scale or apart == float("inf"):
-            raise AttnscopeError(
-                f"the attention function of {self._name} computes something else than attention: its output differs by "
-                f"{apart:.1e}",
-                where=f"layer {layer}, {call.keys} keys",
-                allowed=f"at most {limit:g} of its largest number, {scale:.1e}",
-                todo="load the model with attn_implementation='sdpa' or 'eager'",
-            )
+            return recorder.attention(layer, call.cast(narrow).detached(), its_own)
 
     def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A forward of the model begins."""
@@ -292,7 +262,7 @@ class Recording:
             if measure.pairs is not None:  # some queries have no value: the mean is over the others
                 defined = [recorder.results[layer].view[f"{measure.name}{DEFINED}"] for layer in layers]
                 counted = [np.broadcast_to(each.float().cpu().numpy(), by_layer[0].shape) for each in defined]
-                by_layer = [sums / np.where(each > 0, each, 1) for sums, each in zip(by_layer, counted, strict=True)]
+                by_layer = [over_defined(sums, each) for sums, each in zip(by_layer, counted, strict=True)]
                 shares[measure.name] = self._labelled(np.stack(counted, 1), layers, measure)
             values[measure.name] = self._labelled(np.stack(by_layer, 1), layers, measure)
             _refuse_if_not_finite(measure, values[measure.name], layers)
@@ -388,21 +358,6 @@ def _placed(values: NDArray[Any], offset: int, tokens: int) -> NDArray[Any]:
     reach = min(values.shape[-1], tokens - offset)
     placed[..., offset : offset + reach] = values[..., :reach]
     return placed
-
-
-def _detached(call: AnyCall) -> AnyCall:
-    if isinstance(call, MatrixCall) or not call.own_output:
-        return call
-    detached: dict[str, Any] = {key: each.detach() for key, each in vars(call).items() if isinstance(each, Tensor)}
-    return replace(call, **detached)
-
-
-def _autocast(call: AnyCall, dtype: torch.dtype) -> AnyCall:
-    """A call as attention gets it under autocast, which makes the output itself."""
-    if isinstance(call, MatrixCall) or call.query.dtype == torch.float64:
-        return call
-    parts = {name: getattr(call, name).to(dtype) for name in ("query", "key", "value")}
-    return replace(call, own_output=True, **parts)
 
 
 def _refuse_if_incomplete(recorder: Recorder, layers: frozenset[int]) -> None:
