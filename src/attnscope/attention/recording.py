@@ -108,7 +108,8 @@ class Recording:
         return len(self.steps)
 
     def __repr__(self) -> str:
-        return f"Recording({len(self.steps)} steps; layers {sorted(self.layers)}; queries {', '.join(self.queries)})"
+        steps = f"{len(self.steps)} step{'s' * (len(self.steps) != 1)}"
+        return f"Recording({steps}; layers {sorted(self.layers)}; queries {', '.join(self.queries)})"
 
     @property
     def received(self) -> list[Labelled]:
