@@ -164,10 +164,7 @@ class Registry(Generic[T]):
         return list(members.values())
 
     def _installed(self) -> list[tuple[T, str]]:
-        return [(self._loaded(each), _origin(each)) for each in self._entries()]
-
-    def _entries(self) -> list[EntryPoint]:
-        return sorted(entry_points(group=self.group))
+        return [(self._loaded(each), _origin(each)) for each in _entries(self.group)]
 
     def _loaded(self, entry: EntryPoint) -> T:
         try:
@@ -204,7 +201,11 @@ class Registry(Generic[T]):
 @cache
 def fingerprints(group: str) -> dict[str, str]:
     """Of every entry point of a group: the package, its version and the checksum of its code."""
-    return {each.name: _fingerprint(each) for each in sorted(entry_points(group=group))}
+    return {each.name: _fingerprint(each) for each in _entries(group)}
+
+
+def _entries(group: str) -> list[EntryPoint]:
+    return sorted(entry_points(group=group))
 
 
 def _out_of_attnscope(error: BaseException) -> BaseException | None:

@@ -173,6 +173,13 @@ def test_a_model_that_only_runs_under_eager_attention_is_read_by_its_own_weights
     assert record.evidence["check"]["way"] == "eager, one layer at a time"
 
 
+def test_a_model_that_returns_tuples_is_read() -> None:
+    model, ids = llama(return_dict=False), some_ids(30)
+    found = lens_on(model).measure_tokens(ids).received[:, :, 0]
+    for layer, row in enumerate(eager_last(llama(), ids)):
+        np.testing.assert_allclose(found[layer], row, atol=SHALLOW)
+
+
 @pytest.mark.parametrize("offloaded", ["all", "embeddings"])
 def test_weights_that_accelerate_keeps_elsewhere_are_read(offloaded: str, tmp_path: Path) -> None:
     model, ids = llama(), some_ids(30)

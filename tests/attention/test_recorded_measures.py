@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from tests.attention import architectures, reference
 from tests.attention.running import prompt, written
 from tests.models import tiny
 from tests.tolerances import SHALLOW
+
+TIER = "model"  # for the time it takes
 
 NAMES = ["llama", "mistral, window", "bloom", "bert"]
 PAIRED = list(PAIRS)
@@ -165,6 +168,40 @@ def test_under_autocast_sums_are_in_float32_and_the_model_computes_what_it_does_
         whole = reference.eager(model, {"input_ids": ids}).attentions[0]
     want = whole.mean(2) if queries == ["all"] else whole[:, :, -1]
     np.testing.assert_allclose(record.received[0].at(layer=0, queries=queries[0]).values, want, atol=5e-3)
+
+
+@pytest.mark.parametrize("name", ["bloom", "gpt-j", "mpt"])
+def test_models_read_by_their_own_weights_are_recorded_under_autocast(name: str) -> None:
+    model, ids = architectures.tiny(name), prompt(1, 20)
+    with torch.no_grad(), attnscope.record(model, queries=["all"]) as record, torch.autocast("cpu", torch.bfloat16):
+        model(ids)
+    want = reference.eager(model, {"input_ids": ids}).attentions[0].mean(2)
+    np.testing.assert_allclose(record.received[0].at(layer=0, queries="all").values, want, atol=1e-2)
+
+
+def test_a_users_hook_runs_once_in_a_recorded_forward_also_on_a_short_prompt() -> None:
+    model, ids, seen = copy.deepcopy(architectures.tiny("mistral, window")), prompt(1, 5), []
+    with attnscope.record(model), attnscope.record(model, queries=["all"]), torch.no_grad():
+        model.model.layers[0].register_forward_hook(lambda *given: seen.append(given[1][0].shape))
+        model(ids)
+    assert seen == [(1, 5, 32)]
+
+
+def test_state_that_recurrent_layers_keep_is_left_as_it_was() -> None:
+    shape: dict[str, Any] = {
+        "num_hidden_layers": 2,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "vocab_size": architectures.VOCAB,
+    }
+    more: dict[str, Any] = {"num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 8, "lru_width": 32}
+    blocks = ["recurrent", "attention"]
+    config = tf.RecurrentGemmaConfig(**shape, **more, attention_window_size=8, block_types=blocks)
+    model, ids = tf.RecurrentGemmaForCausalLM(config).eval(), prompt(1, 7)
+    plain = written(model, ids)
+    with attnscope.record(model, layers=[1]) as record:
+        assert torch.equal(written(model, ids), plain)
+    assert len(record) > 1
 
 
 def test_layers_with_different_numbers_of_heads_are_refused_in_words() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from contextlib import nullcontext
+from functools import partial, wraps
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,8 @@ from tests.attention import architectures, reference
 from tests.attention.running import prompt
 from tests.models import tiny as tiny_models
 from tests.tolerances import LOGITS, SHALLOW
+
+TIER = "model"  # for the time it takes
 
 INTERFACE = ["llama", "gemma2, softcap and window", "gpt-oss, sinks and window", "gpt2", "mistral, window"]
 
@@ -155,13 +159,23 @@ def windowed(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, 
     return output.transpose(1, 2).contiguous(), None
 
 
-@pytest.mark.parametrize("replaced", ["own name", "sdpa for all", "sdpa of this instance"])
+FORMS: dict[str, Any] = {
+    "own name": windowed,
+    "own name, partial": partial(windowed),
+    "sdpa for all": windowed,
+    "sdpa of this instance": windowed,
+    "sdpa of this instance, partial": partial(windowed),
+    "sdpa of this instance, wrapped": wraps(sdpa_attention_forward)(windowed),
+}
+
+
+@pytest.mark.parametrize("replaced", FORMS)
 def test_a_registered_function_that_shows_its_window_on_long_prompts_only_is_refused_there(
     replaced: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = "windowed" if replaced == "own name" else "sdpa"
+    name = "windowed" if "own name" in replaced else "sdpa"
     table = ALL_ATTENTION_FUNCTIONS._local_mapping if "instance" in replaced else tf.AttentionInterface._global_mapping
-    monkeypatch.setitem(table, name, windowed)
+    monkeypatch.setitem(table, name, FORMS[replaced])
     model = tf.LlamaForCausalLM._from_config(tiny_models.llama_config(), attn_implementation=name).eval()
     lens = attnscope.Lens(model, tiny_models.tokenizer())
     short, long = prompt(1, 60), prompt(1, 120)
@@ -174,10 +188,40 @@ def test_a_registered_function_that_shows_its_window_on_long_prompts_only_is_ref
             record.received[0].at(layer=0, queries="last").values, weights[:, :, -1], atol=SHALLOW
         )
         lens.measure_tokens(short[0].tolist())
-        with pytest.raises(AttnscopeError, match="computes something else"), attnscope.record(model):
+        with pytest.raises(AttnscopeError, match=r"computes something else"), attnscope.record(model):
             model(long)
         with pytest.raises(AttnscopeError, match=r"something else|can't be read exactly"):
             lens.measure_tokens(long[0].tolist())
+
+
+def flat(module: Any, *given: Any, **more: Any) -> Any:
+    output, weights = sdpa_attention_forward(module, *given, **more)
+    return output.flatten(2), weights  # models reshape it anyway
+
+
+def by_hand(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, scaling: float, **more: Any) -> Any:
+    key, value = (each.repeat_interleave(query.shape[1] // key.shape[1], 1) for each in (key, value))
+    hidden = torch.ones(query.shape[2], key.shape[2]).triu(1 + key.shape[2] - query.shape[2]).bool()
+    weights = (query @ key.transpose(2, 3) * scaling).masked_fill(hidden, float("-inf")).softmax(-1)
+    dropped = nn.functional.dropout(weights, more.get("dropout", 0.0), module.training)
+    return (dropped @ value).transpose(1, 2).contiguous(), None
+
+
+@pytest.mark.parametrize("case", ["flat", "autocast", "dropout", "dropout, long"])
+def test_registered_functions_may_reshape_cast_and_drop(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(tf.AttentionInterface._global_mapping, "mine", flat if case == "flat" else by_hand)
+    config = tiny_models.llama_config(attention_dropout=0.5 if "dropout" in case else 0.0)
+    model = tf.LlamaForCausalLM._from_config(config, attn_implementation="mine").train("dropout" in case)
+    ids, autocast = prompt(1, 80 if "long" in case else 30), torch.autocast("cpu", torch.bfloat16)
+    if "long" in case:
+        with pytest.raises(AttnscopeError, match="while it drops weights"), attnscope.record(model):
+            model(ids)
+        return
+    with attnscope.record(model) as record, autocast if case == "autocast" else nullcontext():
+        model(ids)
+    want = reference.eager(model, {"input_ids": ids}).attentions[0][:, :, -1]
+    limit = 5e-3 if case == "autocast" else SHALLOW
+    np.testing.assert_allclose(record.received[0].at(layer=0, queries="last").values, want, atol=limit)
 
 
 def test_a_registered_function_goes_on_being_called(monkeypatch: pytest.MonkeyPatch) -> None:

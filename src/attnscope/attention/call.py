@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -72,6 +73,8 @@ class Call(_Sizes):
     """Whether the output has to be the model's own: it is eager, gradients go through it, or dropout changes it."""
     foreign: bool = False
     """Whether an attention function that somebody registered makes the output: it may compute anything."""
+    dropout: bool = False
+    """Whether such an output is drawn anew each time."""
     start: int | None = None
     """Which key is the first query's own; by default the queries are the last of the keys."""
 
@@ -91,6 +94,20 @@ class Call(_Sizes):
     def native(self) -> bool:
         """Whether torch's own attention computes the output."""
         return self.softcap is None and self.sinks is None and self.bias is None and not self.windowed
+
+    def detached(self) -> Call:
+        """For reading beside gradients, which flow through the model's own output."""
+        if not self.own_output:
+            return self
+        parts: dict[str, Any] = {name: each.detach() for name, each in vars(self).items() if isinstance(each, Tensor)}
+        return replace(self, **parts)
+
+    def cast(self, dtype: torch.dtype) -> Call:
+        """As attention gets it under autocast; the output is the model's own then."""
+        if self.query.dtype == torch.float64:
+            return self
+        parts = {name: getattr(self, name).to(dtype) for name in ("query", "key", "value")}
+        return replace(self, own_output=True, **parts)
 
     @property
     def windowed(self) -> bool:
@@ -115,6 +132,14 @@ class MatrixCall(_Sizes):
     @property
     def keys(self) -> int:
         return self.weights.shape[3]
+
+    def detached(self) -> MatrixCall:
+        """As it is: the model has made its output already."""
+        return self
+
+    def cast(self, dtype: torch.dtype) -> MatrixCall:
+        """As it is: its weights were made under autocast."""
+        return self
 
 
 AnyCall = Call | MatrixCall

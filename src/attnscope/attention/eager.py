@@ -51,7 +51,8 @@ def find_modules(model: PreTrainedModel, inputs: dict[str, Any]) -> EagerModules
             stack.callback(handle.remove)
         stack.enter_context(implementation(model, "eager", threading.get_ident()))
         with hooks_kept(model):
-            outputs = model.base_model(**inputs, output_attentions=True)
+            named = {} if getattr(model.config, "return_dict", True) else {"return_dict": True}
+            outputs = model.base_model(**inputs, **named, output_attentions=True)
     weights = getattr(outputs, "attentions", None) or ()
     # inner modules return before outer ones do, so the first to return a tensor is the innermost
     return {layer: returned[id(each)][0][0] for layer, each in enumerate(weights) if id(each) in returned}

@@ -7,31 +7,26 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 
-import torch
 from transformers import PreTrainedModel
 
 from attnscope.attention.decode import prove_decode
-from attnscope.attention.device import input_device
 from attnscope.attention.probe import Probe
 from attnscope.attention.proof import Path, Proof, prove
 from attnscope.errors import AttnscopeError, PluginError
 from attnscope.measures import Measure
 
 PROBE_TOKENS = 48
-LONGEST = 1024  # tokens of a forward that is compared while it is recorded, as it took a path of its own
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was compared before anything is recorded, and what was compared since."""
+    """What was compared before anything is recorded."""
 
     proofs: list[Proof]
     pads: AttnscopeError | None
     """Why batches with pads can't be recorded; None if they can."""
     pad_rows: AttnscopeError | None
     """Why the rows of pads would not be as they are outside, which matters unless the forward only fills a cache."""
-    compare: Callable[[int], list[Proof]]
-    """Compares prompts of another length, which may take paths of their own: shorter than a window, for example."""
 
     def refuse_pads(self, *, cached: bool) -> None:
         """For a forward with pads. cached: it fills a cache, as in `generate`; nobody looks at its pads then."""
@@ -39,16 +34,30 @@ class Evidence:
         if refusal is not None:
             raise refusal
 
-    def unproven(self, paths: frozenset[Path], tokens: int) -> frozenset[Path]:
-        """The paths that were not compared. tokens: so far, those of the cache included."""
-        missing = self._without_proof(paths)
-        if missing and tokens <= LONGEST:
-            self.proofs.extend(self.compare(tokens))
-            missing = self._without_proof(paths)
-        return missing
-
-    def _without_proof(self, paths: frozenset[Path]) -> frozenset[Path]:
+    def unproven(self, paths: frozenset[Path]) -> frozenset[Path]:
+        """The paths that were not compared."""
         return paths - frozenset(path for proof in self.proofs for path in proof.paths)
+
+
+@dataclass(frozen=True)
+class Probes:
+    """The prompts that a model is compared on: alone and beside pads, with few rows read and with all of them."""
+
+    first: Probe
+    """What is asked of all of them, and which rows are read first."""
+    vocabulary: int
+
+    def tokens(self, count: int) -> list[int]:
+        return [(17 + 7919 * place) % self.vocabulary for place in range(count)]
+
+    def alone(self, count: int) -> list[Probe]:
+        prompts, few = [self.tokens(count)], self.first.few
+        ways = product((few, not few), (False, True))  # its own attention output is kept under gradients, for example
+        return [replace(self.first, prompts=prompts, few=way, observe=observe) for way, observe in ways]
+
+    def beside_pads(self, count: int) -> list[Probe]:
+        prompts = [self.tokens(max(1, 2 * count // 5)), self.tokens(count)]
+        return [replace(each, prompts=prompts, left=True, masked=True) for each in self.alone(count)]
 
 
 def compared_before(
@@ -63,50 +72,45 @@ def compared_before(
 
     context: how many tokens the model takes, if there is a limit.
     """
-    vocabulary = len(next(model.get_input_embeddings().parameters()))
-
-    def tokens(count: int) -> list[int]:
-        return [(17 + 7919 * place) % vocabulary for place in range(count)]
-
     count = min(PROBE_TOKENS, context or PROBE_TOKENS)
-    few = "all" not in queries
-    first = Probe([tokens(count)], layers, few, measures, as_is=True)
-    alone = prove(model, name, first)
-    known = replace(first, limit=alone.limit)
-    trains = torch.is_grad_enabled() and any(each.requires_grad for each in model.parameters())
-    keeps_output = trains or torch.is_autocast_enabled(input_device(model).type)
-    ways = [
-        replace(known, few=way, observe=observe)
-        for way, observe in product((few, not few), (False, True) if keeps_output else (False,))
-    ]
-
-    def beside_pads(count: int) -> list[Probe]:
-        prompts = [tokens(count)[: max(1, 2 * count // 5)], tokens(count)]
-        return [replace(way, prompts=prompts, left=True, masked=True) for way in ways]
-
-    def compare(count: int) -> list[Proof]:
-        probes = [replace(way, prompts=[tokens(count)]) for way in ways] + (beside_pads(count) if count > 1 else [])
-        probes += [] if keeps_output else [replace(probe, observe=True) for probe in probes]
-        found = [_if_exact(partial(prove, model, name, probe)) for probe in probes]
-        if alone.causal is not False and count > 1:
-            found.append(_if_exact(partial(prove_decode, model, name, tokens(count), layers, alone)))
-        return [proof for proof in found if proof is not None and proof.changed is None]
-
-    proofs = [alone, *(prove(model, name, way) for way in ways[1:])]
+    asked = Probe([], layers, "all" not in queries, measures, as_is=True)
+    vocabulary = len(next(model.get_input_embeddings().parameters()))
+    probes = Probes(asked, vocabulary)
+    alone = prove(model, name, probes.alone(count)[0])
+    probes = replace(probes, first=replace(asked, limit=alone.limit))
+    proofs = [alone, *(prove(model, name, probe) for probe in probes.alone(count)[1:])]
     for proof in proofs:
         if proof.changed is not None:
             raise proof.changed
     if alone.causal is not False:
-        decoded = prove_decode(model, name, tokens(count), layers, alone)
+        decoded = prove_decode(model, name, probes.tokens(count), layers, alone)
         proofs += [] if decoded is None else [decoded]
+    for shorter in _unbound(model, alone, count):
+        proofs += _compared(model, name, probes, alone, shorter)
     try:
-        padded = [prove(model, name, probe) for probe in beside_pads(count)]
+        padded = [prove(model, name, probe) for probe in probes.beside_pads(count)]
     except PluginError:
         raise
     except AttnscopeError as refusal:
-        return Evidence(proofs, refusal, None, compare)
+        return Evidence(proofs, refusal, None)
     changed = next((proof.changed for proof in padded if proof.changed is not None), None)
-    return Evidence([*proofs, *padded], None, changed, compare)
+    return Evidence([*proofs, *padded], None, changed)
+
+
+def _unbound(model: PreTrainedModel, alone: Proof, count: int) -> list[int]:
+    """Lengths of prompts in which no window or chunk binds that does in one of `count` tokens: other paths."""
+    chunk = getattr(model.config.get_text_config(), "attention_chunk_size", None)
+    bounds = {bound for bound in (*alone.windows, chunk) if bound is not None and 1 < bound <= count}
+    return sorted({1, 2, *(bound - 1 for bound in bounds)}) if bounds else []
+
+
+def _compared(model: PreTrainedModel, name: str, probes: Probes, alone: Proof, count: int) -> list[Proof]:
+    """The proofs that prompts of so many tokens give; without those in which the model is not read exactly."""
+    wanted = [*probes.alone(count), *(probes.beside_pads(count) if count > 1 else [])]
+    makers: list[Callable[[], Proof | None]] = [partial(prove, model, name, probe) for probe in wanted]
+    if alone.causal is not False and count > 1:
+        makers.append(partial(prove_decode, model, name, probes.tokens(count), probes.first.layers, alone))
+    return [proof for proof in map(_if_exact, makers) if proof is not None and proof.changed is None]
 
 
 def _if_exact(make: Callable[[], Proof | None]) -> Proof | None:

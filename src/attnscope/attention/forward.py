@@ -76,7 +76,7 @@ def may_stop(model: PreTrainedModel) -> bool:
 
 
 def without_extras(model: PreTrainedModel, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs of a forward that keeps no cache and returns no inner states, unless they say otherwise.
+    """The inputs of a forward that keeps no cache and returns no inner states, by name, unless they say otherwise.
 
     A model whose config asks for inner states would make them, and transformers would leave hooks on it for that.
     """
@@ -84,4 +84,6 @@ def without_extras(model: PreTrainedModel, inputs: Mapping[str, Any]) -> dict[st
     extras = {"use_cache": False} if hasattr(configs[1], "use_cache") else {}
     states = ("output_attentions", "output_hidden_states")
     asked = [name for name in states if any(getattr(config, name, False) for config in configs)]
+    if not getattr(model.config, "return_dict", True):
+        extras["return_dict"] = True
     return {**extras, **dict.fromkeys(asked, False), **inputs}

@@ -6,7 +6,7 @@ listeners and every other call to the function that it was meant for. What is me
 model that somebody else runs keeps its own of the two. A name of our own would do for most models, but some ask for the
 name itself before they decide what goes into the mask (sparse attention does), and under an unknown one they leave it
 out without a word. Functions that somebody registered, under a name of their own or in place of transformers' own, are
-kept too, as they may compute anything; the listener is told so.
+kept too, as they may compute anything; the call says so (`foreign`).
 
 Doors belong to models: two models never see each other's calls. A listener hears whoever runs its model, or one thread
 alone: what a lens measures must not be mixed with forwards that another thread happens to run.
@@ -20,9 +20,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+import transformers
 from torch import Tensor, nn
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -36,6 +38,7 @@ from attnscope.attention.turns import lock_of
 SDPA, EAGER = "sdpa", "eager"
 OTHERS = ("flex_attention", "flash_attention_", "paged|")  # how transformers' other names begin
 IMPLEMENTATION = "_attn_implementation"  # of a config
+TRANSFORMERS = str(Path(transformers.__file__).parent)
 
 Attention = Callable[..., tuple[Tensor, Tensor | None]]
 """An attention function as transformers calls it; gives the output (B, Sq, H, Dv), and the weights if it makes them."""
@@ -67,7 +70,7 @@ class _Doors:
             if self.sdpa is None:
                 table = AttentionInterface._global_mapping
                 self.sdpa, self.find = table[SDPA], AttentionInterface.get_interface
-                table[SDPA] = partial(uncompiled(_attention), SDPA, self.sdpa)
+                table[SDPA] = _Door(uncompiled(_attention), SDPA, self.sdpa)
                 AttentionInterface.get_interface = uncompiled(_finder(self.find))  # type: ignore[method-assign]
             for module in modules:
                 self.listeners[id(module)] = [*self.listeners.get(id(module), []), listener]
@@ -94,6 +97,10 @@ class _Doors:
 _doors = _Doors()
 
 
+class _Door(partial[Any]):
+    """What stands in the place of an attention function."""
+
+
 def uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """A compiled model leaves its graph for the function. Importing the compiler takes seconds: not without need."""
     if "torch._dynamo" not in sys.modules:
@@ -110,7 +117,7 @@ def _finder(find: Callable[..., Attention]) -> Callable[..., Attention]:
     def get_interface(self: AttentionInterface, attn_implementation: str, default: Attention) -> Attention:
         function = find(self, attn_implementation, default)
         kept = attn_implementation == EAGER or _is_foreign(attn_implementation, function)
-        return partial(door, attn_implementation, function) if kept else function
+        return _Door(door, attn_implementation, function) if kept else function
 
     return get_interface
 
@@ -134,7 +141,7 @@ def _attention(
     call = _call(module, query, key, value, attention_mask, given)
     foreign = _is_foreign(name, function)
     if name == EAGER or foreign:
-        call = replace(call, own_output=True, foreign=foreign)
+        call = replace(call, own_output=True, foreign=foreign, dropout=bool(given.get("dropout") and module.training))
 
     own: list[tuple[Tensor, Tensor | None]] = []
 
@@ -201,10 +208,11 @@ def opened(model: nn.Module, listener: Listener, *, as_is: bool = False) -> Iter
 
 def _is_foreign(name: str | None, function: object) -> bool:
     """Whether somebody registered the function, or the name: transformers makes no masks for names it doesn't know."""
-    if isinstance(function, partial):  # a door
+    if isinstance(function, _Door) or name in (EAGER, None):
         return False
-    known = name in (SDPA, EAGER, None) or str(name).startswith(OTHERS)
-    return not known or (name != EAGER and not str(getattr(function, "__module__", "")).startswith("transformers."))
+    known = name == SDPA or str(name).startswith(OTHERS)
+    code = getattr(function, "__code__", None)  # a wrapper may have another's name and module, but not its code
+    return not known or code is None or not code.co_filename.startswith(TRANSFORMERS)
 
 
 def has_foreign_attention(model: nn.Module) -> bool:
@@ -212,9 +220,9 @@ def has_foreign_attention(model: nn.Module) -> bool:
     for config in _configs(model):
         name = config._attn_implementation_internal
         function = ALL_ATTENTION_FUNCTIONS.get(name)
-        if name == SDPA and isinstance(function, partial):
+        if isinstance(function, _Door):
             function = _doors.sdpa
-        if name != EAGER and name is not None and _is_foreign(name, function):
+        if _is_foreign(name, function):
             return True
     return False
 
@@ -313,15 +321,20 @@ def quiet(model: PreTrainedModel) -> Iterator[None]:
 
 @contextmanager
 def settings_kept(model: nn.Module) -> Iterator[None]:
-    """Put back what a forward changes on the model itself: BigBird switches to full attention on a short text."""
+    """Put back what a forward changes on the model itself: BigBird switches to full attention on a short text, and
+    recurrent layers keep their state.
+    """
     before = [(module, dict(vars(module)), dict(module._modules)) for module in model.modules()]
     try:
         yield
     finally:
         for module, attributes, children in before:
             for key, value in attributes.items():
-                if isinstance(value, str | bool | int | float) and vars(module).get(key) != value:
+                now = vars(module).get(key)
+                if isinstance(value, str | bool | int | float) and now != value:
                     setattr(module, key, value)
+                elif isinstance(value, Tensor | None) and now is not value:
+                    vars(module)[key] = value
             for key, child in children.items():
                 if module._modules.get(key) is not child:
                     module._modules[key] = child

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from attnscope.arguments import in_words
 from attnscope.attention.ask import FEW
 from attnscope.attention.blame import not_finite
 from attnscope.attention.device import input_device
@@ -27,8 +26,9 @@ from attnscope.attention.interface import has_foreign_attention
 from attnscope.attention.probe import Probe, padded
 from attnscope.attention.proof import Path, Proof, paths_of, prove, refuse_row_sums
 from attnscope.attention.recorder import Wanted, refuse_uneven_heads
+from attnscope.attention.reduce import over_defined
 from attnscope.attention.rotary import length_matters
-from attnscope.attention.seam import Edits, NoEdits
+from attnscope.attention.seam import Edits, NoEdits, refuse_absent
 from attnscope.attention.view import HIDDEN
 from attnscope.errors import AttnscopeError, NoRoomError, Parameter, PluginError
 from attnscope.measures import Measure
@@ -150,23 +150,7 @@ class Meter:
         """Edits of what the model does not have; and a model outside the interface can't be edited: it shows its
         weights only after it has used them.
         """
-        for layer, heads in edits.named(self.readable).items():
-            if layer not in self.readable:
-                why = self.unreadable.get(layer)
-                raise AttnscopeError(
-                    f"{self.name} has no attention to edit in layer {layer}" + (f": {why}" if why else ""),
-                    where=Parameter("edits"),
-                    allowed=in_words("layers", self.readable),
-                    todo="choose layers from these",
-                )
-            beyond = sorted(head for head in heads if head >= self.heads[layer])
-            if beyond:
-                raise AttnscopeError(
-                    f"layer {layer} of {self.name} has no head {beyond[0]}",
-                    where=Parameter("edits"),
-                    allowed=f"heads 0 to {self.heads[layer] - 1}",
-                    todo="choose heads from these",
-                )
+        refuse_absent(edits, self.name, self.readable, self.unreadable, lambda: self.heads)
         if proof.eager is not None and not isinstance(edits, NoEdits):
             raise AttnscopeError(
                 f"the attention of {self.name} can't be edited",
@@ -379,16 +363,10 @@ def _arrays(
         arrays[key] = np.stack([np.broadcast_to(part, (most, *part.shape[1:])) for part in parts])
     for measure in request.measures:
         if measure.pairs is not None:
-            _over_defined(arrays, measure.name)
+            uniform, share = f"{measure.name}{UNIFORM}", arrays[f"{measure.name}{DEFINED}"]  # of each view
+            arrays[measure.name] = over_defined(arrays[measure.name], share[arrays[VIEW]])
+            arrays[uniform] = over_defined(arrays[uniform], share)
     return arrays
-
-
-def _over_defined(arrays: dict[str, NDArray[Any]], name: str) -> None:
-    """The mean over the queries that have a value, of sums over all queries; 0 where none has one."""
-    defined = arrays[f"{name}{DEFINED}"]  # (views, heads or 1, groups)
-    share = np.where(defined > 0, defined, 1)
-    arrays[name] = arrays[name] / share[arrays[VIEW]]
-    arrays[f"{name}{UNIFORM}"] = arrays[f"{name}{UNIFORM}"] / share
 
 
 def _of_prompt(values: Tensor, prompt: int, length: int, per_key: bool) -> NDArray[np.float32]:

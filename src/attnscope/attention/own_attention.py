@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from attnscope.attention.call import Call
+from attnscope.attention.comparison import COARSE, UNKNOWN
 from attnscope.attention.forward import hidden_of, without_extras
 from attnscope.attention.interface import quiet
+from attnscope.attention.recorder import plain_output
 from attnscope.errors import AttnscopeError
 
 
@@ -59,6 +63,39 @@ def changed_forward(
         f"its own attention implementation, '{model.config._attn_implementation}'"
     )
     return _differs(what, scale, limit)
+
+
+def refuse_other_function(name: str, layer: int, call: Call, made: Tensor, read: Tensor, *, proven: int) -> None:
+    """Refuse a registered attention function that makes something else of queries and keys than attention does.
+
+    made: its output. read (B, Sq): the rows that are read; those of pads are up to the function. proven: as many keys
+    were compared without dropout.
+    """
+    where = f"layer {layer}, {call.keys} keys"
+    if call.dropout and call.keys <= proven:
+        return
+    if call.dropout:
+        raise AttnscopeError(
+            f"the attention function of {name} can't be compared with attention while it drops weights",
+            where=where,
+            allowed=f"at most {proven} keys, or no dropout of attention",
+            todo="call model.eval(), or set the dropout to 0",
+        )
+    with torch.no_grad():
+        want = plain_output(replace(call, own_output=False, foreign=False))
+    rows, apart, scale = read.to(made.device), float("inf"), 0.0
+    if want is not None and want.numel() == made.numel():
+        apart, scale = largest((made.detach().reshape(want.shape) - want)[rows]), largest(want[rows])
+    narrow = call.query.dtype in (torch.float16, torch.bfloat16) or torch.is_autocast_enabled(call.device.type)
+    limit = COARSE if narrow else UNKNOWN
+    if not apart <= limit * scale:
+        raise AttnscopeError(
+            f"the attention function of {name} computes something else than attention: its output differs by "
+            f"{apart:.1e}",
+            where=where,
+            allowed=f"at most {limit:g} of its largest number, {scale:.1e}",
+            todo="load the model with attn_implementation='sdpa' or 'eager'",
+        )
 
 
 def largest(values: Tensor) -> float:

@@ -200,12 +200,12 @@ def paths_of(forward: Forward) -> frozenset[Path]:
     return frozenset((layer, each.backend, each.kind) for layer, each in forward.layers.items())
 
 
-def refuse_row_sums(sums: NDArray[Any], proof: Proof, name: str) -> None:
+def refuse_row_sums(sums: NDArray[Any], proof: Proof, name: str, *, narrow: bool = False) -> None:
     """Attention that added up to one on the probe and does not on a prompt was not read exactly.
 
-    sums: what the keys receive together, of each group.
+    sums: what the keys receive together, of each group. narrow: whether the weights that are read may have 16 bits.
     """
-    limit = 0.02 if proof.narrow else OTHER
+    limit = 0.02 if proof.narrow or narrow else OTHER
     if proof.row_sum_error > limit or proof.sink_share > 0:
         return
     apart = float(np.abs(sums - 1).max(initial=0.0))

@@ -21,18 +21,18 @@ from transformers import PreTrainedModel
 
 from attnscope.arguments import count_of
 from attnscope.attention.blame import not_finite
-from attnscope.attention.call import AnyCall, Call, MatrixCall
-from attnscope.attention.comparison import COARSE, UNKNOWN
+from attnscope.attention.call import AnyCall, Call
 from attnscope.attention.evidence import Evidence, compared_before
 from attnscope.attention.forward import door
 from attnscope.attention.given import arguments_of, caches_of, real_tokens, refuse_mask, refuse_weights
 from attnscope.attention.groups import NAMED, row_weights
 from attnscope.attention.hooks import only_for
 from attnscope.attention.interface import is_own, uncompiled
-from attnscope.attention.own_attention import largest
+from attnscope.attention.own_attention import refuse_other_function
 from attnscope.attention.probe import places_of
 from attnscope.attention.proof import Path, refuse_row_sums
-from attnscope.attention.recorder import Own, Recorder, Wanted, plain_output, refuse_uneven_heads
+from attnscope.attention.recorder import Own, Recorder, Wanted, refuse_uneven_heads
+from attnscope.attention.reduce import over_defined
 from attnscope.attention.turns import Depth, Turn, lock_of
 from attnscope.errors import AttnscopeError, Parameter, near
 from attnscope.measures import KEY, Measure
@@ -108,7 +108,8 @@ class Recording:
         return len(self.steps)
 
     def __repr__(self) -> str:
-        return f"Recording({len(self.steps)} steps; layers {sorted(self.layers)}; queries {', '.join(self.queries)})"
+        steps = f"{len(self.steps)} step{'s' * (len(self.steps) != 1)}"
+        return f"Recording({steps}; layers {sorted(self.layers)}; queries {', '.join(self.queries)})"
 
     @property
     def received(self) -> list[Labelled]:
@@ -165,7 +166,7 @@ class Recording:
     def attention(self, layer: int, call: AnyCall, own: Own | None = None) -> Tensor | None:
         """Reads a call of the step under way; calls outside any step, as in a backward pass, are left alone."""
         recorder = self._recorder
-        if recorder is None:
+        if recorder is None or is_own():
             return None
         rows = recorder.wanted.weights.shape[-1]
         if call.queries != rows or call.batch != len(recorder.wanted.weights):
@@ -174,36 +175,15 @@ class Recording:
             cached, offset = self._here.caches[layer]
             call = replace(call, start=cached - offset)
         if isinstance(call, Call) and call.foreign and own is not None:
-            self._refuse_if_other(layer, call, own(), recorder.wanted.weights)
+            read = (recorder.wanted.weights != 0).any(1)
+            refuse_other_function(self._name, layer, call, own(), read, proven=self.proofs[0].tokens)
         device = call.device.type
         if not torch.is_autocast_enabled(device):
-            return recorder.attention(layer, _detached(call), own)
+            return recorder.attention(layer, call.detached(), own)
         narrow = torch.get_autocast_dtype(device)
-        cast, its_own = _autocast(call, narrow), None if own is None else torch.autocast(device, narrow)(own)
+        its_own = None if own is None else torch.autocast(device, narrow)(own)
         with torch.autocast(device, enabled=False):  # sums are made in float32 all the same
-            return recorder.attention(layer, _detached(cast), its_own)
-
-    def _refuse_if_other(self, layer: int, call: Call, made: Tensor, weights: Tensor) -> None:
-        """Refuse a registered attention function that makes something else of queries and keys than attention does.
-
-        weights (B, groups, Sq): the rows that are read are compared; those of pads are up to the function.
-        """
-        with torch.no_grad():
-            want = plain_output(replace(call, own_output=False, foreign=False))
-        if want is None or want.shape != made.shape:
-            apart, scale = float("nan"), float("nan")
-        else:
-            read = (weights != 0).any(1).to(made.device)
-            apart, scale = largest((made.detach() - want)[read]), largest(want[read])
-        limit = COARSE if call.query.dtype in (torch.float16, torch.bfloat16) else UNKNOWN
-        if not apart <= limit * scale:
-            raise AttnscopeError(
-                f"the attention function of {self._name} computes something else than attention: its output differs by "
-                f"{apart:.1e}",
-                where=f"layer {layer}, {call.keys} keys",
-                allowed=f"at most {limit:g} of its largest number, {scale:.1e}",
-                todo="load the model with attn_implementation='sdpa' or 'eager'",
-            )
+            return recorder.attention(layer, call.cast(narrow).detached(), its_own)
 
     def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A forward of the model begins."""
@@ -251,7 +231,7 @@ class Recording:
                 self.steps.append(step)
 
     def _refuse_if_unproven(self, step: Step) -> None:
-        missing = self._evidence.unproven(step.paths, step.keys)
+        missing = self._evidence.unproven(step.paths)
         if missing:
             layer, backend, kind = min(missing)
             raise AttnscopeError(
@@ -283,11 +263,12 @@ class Recording:
             if measure.pairs is not None:  # some queries have no value: the mean is over the others
                 defined = [recorder.results[layer].view[f"{measure.name}{DEFINED}"] for layer in layers]
                 counted = [np.broadcast_to(each.float().cpu().numpy(), by_layer[0].shape) for each in defined]
-                by_layer = [sums / np.where(each > 0, each, 1) for sums, each in zip(by_layer, counted, strict=True)]
+                by_layer = [over_defined(sums, each) for sums, each in zip(by_layer, counted, strict=True)]
                 shares[measure.name] = self._labelled(np.stack(counted, 1), layers, measure)
             values[measure.name] = self._labelled(np.stack(by_layer, 1), layers, measure)
             _refuse_if_not_finite(measure, values[measure.name], layers)
-        refuse_row_sums(values[RECEIVED].values.sum(-1), self.proofs[0], self._name)
+        narrow = torch.is_autocast_enabled(recorder.wanted.weights.device.type)
+        refuse_row_sums(values[RECEIVED].values.sum(-1), self.proofs[0], self._name, narrow=narrow)
         paths = frozenset((layer, each.backend, each.kind) for layer, each in recorder.results.items())
         return Step(number, rows, tokens, values, paths, shares)
 
@@ -378,21 +359,6 @@ def _placed(values: NDArray[Any], offset: int, tokens: int) -> NDArray[Any]:
     reach = min(values.shape[-1], tokens - offset)
     placed[..., offset : offset + reach] = values[..., :reach]
     return placed
-
-
-def _detached(call: AnyCall) -> AnyCall:
-    if isinstance(call, MatrixCall) or not call.own_output:
-        return call
-    detached: dict[str, Any] = {key: each.detach() for key, each in vars(call).items() if isinstance(each, Tensor)}
-    return replace(call, **detached)
-
-
-def _autocast(call: AnyCall, dtype: torch.dtype) -> AnyCall:
-    """A call as attention gets it under autocast, which makes the output itself."""
-    if isinstance(call, MatrixCall) or call.query.dtype == torch.float64:
-        return call
-    parts = {name: getattr(call, name).to(dtype) for name in ("query", "key", "value")}
-    return replace(call, own_output=True, **parts)
 
 
 def _refuse_if_incomplete(recorder: Recorder, layers: frozenset[int]) -> None:

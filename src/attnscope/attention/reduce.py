@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from attnscope.attention.ask import Ask, PairSet
@@ -99,6 +103,15 @@ def _referred(measure: Measure, matrix: Tensor) -> Tensor:
     with blamed(measure, "reference"):
         values = measure.reference(matrix)
     return checked(measure, "reference", values, _rows_of(measure, matrix)).to(matrix.dtype)
+
+
+def over_defined(sums: NDArray[Any], share: NDArray[Any]) -> NDArray[Any]:
+    """The mean over the queries that have a value, of sums over all queries; 0 where none has one.
+
+    share: of the queries that have one.
+    """
+    mean: NDArray[Any] = sums / np.where(share > 0, share, 1)
+    return mean
 
 
 def unsettled_rows(measure: Measure, matrix: Tensor, rounding: float) -> Tensor:

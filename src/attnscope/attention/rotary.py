@@ -13,6 +13,8 @@ _LENGTH, _FREQUENCIES, _ORIGINAL = "max_seq_len_cached", "inv_freq", "original_"
 
 def length_matters(config: Any) -> bool:
     """Whether rotary positions depend on how long the input is; such a model rewrites its own buffers."""
+    if config is None:
+        return False
     rope = str(getattr(config.get_text_config(), "rope_parameters", None) or "")
     return "longrope" in rope or "dynamic" in rope
 
@@ -23,7 +25,8 @@ def fresh_rotary(model: nn.Module) -> Iterator[None]:
 
     A forward may write to any of them, so inside there are copies only.
     """
-    modules = [module for module in model.modules() if hasattr(module, "original_max_seq_len")]
+    changing = length_matters(getattr(model, "config", None))  # others are left alone: another thread may run them
+    modules = [module for module in model.modules() if changing and hasattr(module, "original_max_seq_len")]
     before = [(module, dict(module.__dict__), dict(module._buffers)) for module in modules]
     for module in modules:
         _reset(module)
@@ -31,7 +34,8 @@ def fresh_rotary(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         for module, attributes, buffers in before:
-            module._buffers.clear()
+            for name in set(module._buffers) - set(buffers):
+                del module._buffers[name]
             module._buffers.update(buffers)
             for name in set(module.__dict__) - set(attributes):
                 delattr(module, name)

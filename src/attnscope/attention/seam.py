@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from attnscope.arguments import in_words
 from attnscope.attention.ask import WeightsEdit
 from attnscope.attention.call import AnyCall
 from attnscope.edits.attention import AttentionEdit
 from attnscope.edits.attention.ablate import Ablate
 from attnscope.edits.attention.hide import Hide
-from attnscope.errors import AttnscopeError
+from attnscope.errors import AttnscopeError, Parameter
 
 
 class Edits(Protocol):
@@ -134,3 +135,30 @@ def _hide(hidden: Tensor, edit: Hide, call: AnyCall) -> None:
     heads = range(len(hidden)) if edit.heads == "all" or len(hidden) == 1 else edit.heads
     for head in heads:
         hidden[head, rows[:, None], keys[None, :]] = True
+
+
+def refuse_absent(
+    edits: Edits,
+    name: str,
+    readable: Sequence[int],
+    unreadable: Mapping[int, str],
+    count: Callable[[], Mapping[int, int]],
+) -> None:
+    """Refuse edits of layers and heads that a model doesn't have. count: gives the number of heads by layer."""
+    for layer, heads in edits.named(readable).items():
+        if layer not in readable:
+            why = unreadable.get(layer)
+            raise AttnscopeError(
+                f"{name} has no attention to edit in layer {layer}" + (f": {why}" if why else ""),
+                where=Parameter("edits"),
+                allowed=in_words("layers", readable),
+                todo="choose layers from these",
+            )
+        beyond = sorted(head for head in heads if head >= count()[layer])
+        if beyond:
+            raise AttnscopeError(
+                f"layer {layer} of {name} has no head {beyond[0]}",
+                where=Parameter("edits"),
+                allowed=in_words("heads", range(count()[layer])),
+                todo="choose heads from these",
+            )

@@ -49,6 +49,7 @@ class Ablate(AttentionEdit):
         return layer in self.ablate
 
     def heads_of(self, layer: int) -> tuple[int, ...]:
+        """The heads it replaces in a layer."""
         return self.ablate.get(layer, ())
 
     def named(self, every: Sequence[int]) -> dict[int, tuple[int, ...]]:

@@ -49,13 +49,14 @@ class AttentionEdit(Spec):
         """Whether it changes anything in a layer, numbered from 0."""
         return self.layers == "all" or layer in self.layers
 
-    def heads_of(self, layer: int) -> tuple[int, ...]:
-        """The heads that it names in a layer; none if it changes all of them."""
-        return ()
-
     def named(self, every: Sequence[int]) -> dict[int, tuple[int, ...]]:
-        """By layer that it changes, the heads that it names. every: the layers that "all" stands for."""
-        return {layer: self.heads_of(layer) for layer in (every if self.layers == "all" else self.layers)}
+        """By layer that it changes, the heads that it names: those of a field `heads`, unless these are all.
+
+        every: the layers that "all" stands for.
+        """
+        heads = getattr(self, "heads", ())
+        numbers = tuple(each for each in heads if isinstance(each, int)) if isinstance(heads, list | tuple) else ()
+        return dict.fromkeys(every if self.layers == "all" else self.layers, numbers)
 
     def placed(self, prompt: Tokenized) -> Self:
         """The edit for one prompt, with names of classes and query groups replaced by positions. By default, itself."""

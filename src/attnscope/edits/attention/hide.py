@@ -63,9 +63,6 @@ class Hide(AttentionEdit):
         """Of a placed edit: the queries they are hidden from."""
         return _positions(self.queries)
 
-    def heads_of(self, layer: int) -> tuple[int, ...]:
-        return () if self.heads == "all" else self.heads
-
     def placed(self, prompt: Tokenized) -> Self:
         keys, queries = self.hide, self.queries
         if isinstance(keys, str):
