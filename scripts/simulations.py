@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,19 @@ DRAWS: dict[str, Draw] = {
     "skewed (exponential, skew 2)": lambda chance, shape: chance.exponential(1, shape) - 1,
     "skewed (log-normal, skew 3.7)": lambda chance, shape: chance.lognormal(0, 0.8, shape) - np.exp(0.32),
 }
+NOTHING: dict[str, Draw] = {
+    "normal": DRAWS["normal"],
+    "skewed": DRAWS["skewed (exponential, skew 2)"],
+    "skewed, heads of very different spread": lambda chance, shape: (
+        (chance.exponential(1, shape) - 1) * chance.lognormal(0, 1.5, shape[1])
+    ),
+    "strongly skewed (gamma, skew 3.2), of different spread": lambda chance, shape: (
+        (chance.gamma(0.4, 1, shape) - 0.4) * chance.lognormal(0, 1.5, shape[1])
+    ),
+    "nearly nothing in 4 of 5 prompts": lambda chance, shape: (
+        np.where(chance.random(shape) < 0.2, chance.exponential(1, shape), 0.0) - 0.2 + chance.normal(0, 0.02, shape)
+    ),
+}
 
 
 def main() -> None:
@@ -47,6 +61,7 @@ def main() -> None:
     parser.add_argument("--families", type=int, default=FAMILIES)
     arguments = parser.parse_args()
     intervals_of_draws()
+    nothing_in_draws(arguments.families)
     families_of_draws(arguments.families)
     clusters(arguments.families)
     unequal_groups()
@@ -54,6 +69,7 @@ def main() -> None:
         run = Run(arguments.real)
         sources = dict(real_differences(run))
         intervals_of_real(sources)
+        clusters_of_real(sources)
         families_of_real(sources, arguments.families)
         ranks(run)
     speed()
@@ -67,8 +83,13 @@ def share(flags: NDArray[np.bool_] | list[bool]) -> str:
     return f"{100 * np.mean(flags):.1f} %"
 
 
-def covered(values: Floats, seed: int = 0, groups: NDArray[np.int64] | None = None) -> NDArray[np.bool_]:
-    found = effects(values, clusters=groups, seed=seed)
+def covered(
+    values: Floats,
+    seed: int = 0,
+    groups: NDArray[np.int64] | None = None,
+    pools: Sequence[str] | None = None,
+) -> NDArray[np.bool_]:
+    found = effects(values, clusters=groups, pools=pools, seed=seed)
     return np.asarray((found.low <= 0) & (found.high >= 0))
 
 
@@ -76,6 +97,17 @@ def intervals_of_draws() -> None:
     header("differences", COUNTS, f"Coverage of the 95 % interval by n, {SIMULATIONS:,} simulations each")
     for name, draw in DRAWS.items():
         cells = [share(covered(draw(np.random.default_rng(n), (n, SIMULATIONS)))) for n in COUNTS]
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
+def nothing_in_draws(families: int) -> None:
+    """How often anything is found among heads without any effect."""
+    header("differences", COUNTS, f"Families with any q < 0.05, {HEADS} heads without an effect, {families} of them")
+    for name, draw in NOTHING.items():
+        cells = []
+        for n in COUNTS:
+            found = [effects(draw(np.random.default_rng([n, turn]), (n, HEADS)), seed=turn) for turn in range(families)]
+            cells.append(share([bool((each.q < FALSE_DISCOVERIES).any()) for each in found]))
         print(f"| {name} | {' | '.join(cells)} |")
 
 
@@ -131,26 +163,41 @@ def unequal_groups() -> None:
         print(f"| {name} | {share(found.p < 0.05)} | {share(inside)} |")
 
 
-def real_differences(run: Run) -> Iterator[tuple[str, Floats]]:
-    """(prompts, heads and classes) of every comparison of conditions, without classes that the edits alone change."""
+@dataclass(frozen=True)
+class Real:
+    """Differences of a comparison, less their mean: (prompts, heads of the classes that can be tested)."""
+
+    values: Floats
+    classes: list[str]
+    """The class of each column."""
+    clusters: NDArray[np.int64]
+    """The cluster of each prompt."""
+
+
+def real_differences(run: Run) -> Iterator[tuple[str, Real]]:
+    """Of every comparison of conditions."""
     for each in comparisons(run):
         if each.kind in ("condition", "control", "placebo"):
             for queries in run.study.measure.queries:
                 yield f"{each.name}, {queries}", _differences(each, queries)
 
 
-def _differences(comparison: Comparison, queries: str) -> Floats:
+def _differences(comparison: Comparison, queries: str) -> Real:
     certain = one_way(comparison.one, comparison.two, queries, MASS)
     matching = matched(comparison.one, comparison.two)
     first = {each.token_class: each for each in values_of(comparison.one, queries, MASS)}
-    parts = []
+    parts, classes = [], []
+    clusters = np.zeros(0, dtype=np.int64)
     for second in values_of(comparison.two, queries, MASS):
         one = first[second.token_class]
         if second.token_class not in certain and one.values.any() and second.values.any():
-            _, mine, theirs = np.intersect1d(one.prompts, second.prompts, return_indices=True)
+            prompts, mine, theirs = np.intersect1d(one.prompts, second.prompts, return_indices=True)
+            clusters = comparison.one.run.clusters(prompts)
             parts.append(second.values[theirs][:, *matching.two] - one.values[mine][:, *matching.one])
+            classes += [second.token_class] * parts[-1].shape[1]
     whole = np.concatenate(parts, 1)
-    return np.asarray(whole[:, whole.std(0) > 0])
+    varies = np.flatnonzero(whole.std(0) > 0)
+    return Real((whole - whole.mean(0))[:, varies], [classes[column] for column in varies], clusters)
 
 
 def skewness(values: Floats) -> Floats:
@@ -158,18 +205,17 @@ def skewness(values: Floats) -> Floats:
     return np.asarray((apart**3).mean(0) / (apart**2).mean(0) ** 1.5)
 
 
-def intervals_of_real(sources: dict[str, Floats], rounds: int = 20) -> None:
-    """Columns of all comparisons with their mean taken away, prompts drawn from the run's."""
+def intervals_of_real(sources: dict[str, Real], rounds: int = 20) -> None:
+    """Columns of all comparisons, prompts drawn from the run's."""
     header("columns", COUNTS, f"Coverage on resampled differences of the run, {rounds} draws of every column")
-    every = [values - values.mean(0) for values in sources.values()]
-    skewed = [np.abs(skewness(values)) > SKEWED for values in every]
+    skewed = [np.abs(skewness(each.values)) > SKEWED for each in sources.values()]
     rows: dict[bool, list[str]] = {True: [], False: []}
     for n in COUNTS:
         flags: dict[bool, list[NDArray[np.bool_]]] = {True: [], False: []}
-        for number, values in enumerate(every):
+        for number, each in enumerate(sources.values()):
             for turn in range(rounds):
-                drawn = np.random.default_rng([n, number, turn]).integers(0, len(values), n)
-                inside = covered(values[drawn], seed=turn)  # tested together, as in a comparison
+                drawn = np.random.default_rng([n, number, turn]).integers(0, len(each.values), n)
+                inside = covered(each.values[drawn], seed=turn, pools=each.classes)  # together, as in a comparison
                 for wanted in (True, False):
                     flags[wanted].append(inside[skewed[number] == wanted])
         for wanted in (True, False):
@@ -178,7 +224,29 @@ def intervals_of_real(sources: dict[str, Floats], rounds: int = 20) -> None:
         print(f"| {name} | {' | '.join(rows[wanted])} |")
 
 
-def families_of_real(sources: dict[str, Floats], families: int) -> None:
+def clusters_of_real(sources: dict[str, Real], rounds: int = 20) -> None:
+    """Whole clusters drawn from the run's, as large as they are there."""
+    counts = (8, 12, 17, 30)
+    header("prompts", counts, f"Coverage where whole clusters of the run are drawn, by their number, {rounds} draws")
+    rows: dict[str, list[str]] = {"taken singly": [], "in clusters": []}
+    for n in counts:
+        flags: dict[str, list[NDArray[np.bool_]]] = {name: [] for name in rows}
+        for number, each in enumerate(sources.values()):
+            names = np.unique(each.clusters)
+            for turn in range(rounds):
+                chance = np.random.default_rng([n, number, turn])
+                prompts = [np.flatnonzero(each.clusters == name) for name in chance.choice(names, n)]
+                groups = np.repeat(np.arange(n), [len(some) for some in prompts])
+                drawn = each.values[np.concatenate(prompts)]
+                for name, given in zip(rows, (None, groups), strict=True):
+                    flags[name].append(covered(drawn, seed=turn, groups=given, pools=each.classes))
+        for name in rows:
+            rows[name].append(share(np.concatenate(flags[name])))
+    for name, cells in rows.items():
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
+def families_of_real(sources: dict[str, Real], families: int) -> None:
     """How often anything is found where there is nothing, among all heads and classes of one comparison."""
     header(
         "differences", COUNTS, f"Families with any q < 0.05, {families} of them, on resampled differences of the run"
@@ -189,13 +257,13 @@ def families_of_real(sources: dict[str, Floats], families: int) -> None:
         for n in COUNTS:
             flags, tests = [], 0
             for turn in range(families):
-                values = sources[names[turn % len(names)]]
+                each = sources[names[turn % len(names)]]
                 chance = np.random.default_rng([n, turn, kind == "made symmetric"])
-                drawn = (values - values.mean(0))[chance.integers(0, len(values), n)]
+                drawn = each.values[chance.integers(0, len(each.values), n)]
                 if kind == "made symmetric":
                     drawn = drawn * chance.choice([-1.0, 1.0], (n, 1))
                 tests = drawn.shape[1]
-                flags.append(bool((effects(drawn, seed=turn).q < FALSE_DISCOVERIES).any()))
+                flags.append(bool((effects(drawn, pools=each.classes, seed=turn).q < FALSE_DISCOVERIES).any()))
             together = needed(2.0 ** (1 - n), tests)
             cells.append(share(flags) + (f" (q < 0.05 takes {together} of {tests})" if together > 1 else ""))
         print(f"| {kind} | {' | '.join(cells)} |")

@@ -51,6 +51,23 @@ class Confirmation:
     classes: pl.DataFrame
     """The same for classes, mean over heads."""
 
+    @property
+    def clusters(self) -> int:
+        """How many clusters the fresh prompts are of."""
+        return len(set(self.fresh.cluster_of.values()))
+
+    @property
+    def seen_clusters(self) -> int | None:
+        """How many of these the run has prompts of; None if the study gives no clusters."""
+        if cluster_field(self.run.study.prompts) is None:
+            return None
+        first, again = (set(each.table("prompts").select("cluster").collect()["cluster"]) for each in self.runs)
+        return len(first & again)
+
+    @property
+    def runs(self) -> tuple[Run, Run]:
+        return self.run, self.fresh
+
 
 def confirm_run(
     run: Path | str,

@@ -5,9 +5,10 @@ values is not taken as exact and a skewed spread is followed. Two readings of th
 somewhere: the symmetric one is too narrow for skewed differences, the equal-tailed one for heavy tails. The wider of
 the two counts, for the interval as for p: the interval excludes zero exactly where p is below 1 - CONFIDENCE.
 
-A column whose rare large values are not among the prompts looks far more exact than it is. So columns that are tested
-together lend each other some of their error: a little of a typical one's is added to each, and all of it where p would
-be smaller than the draws can show. docs/statistics.md has the simulations that the amounts were chosen by.
+A column whose rare large values are not among the prompts looks far more exact than it is, and its own draws can't show
+it. So columns of a kind lend each other their tails: where hardly any draw of its own reaches a mean, the draws of all
+columns in its pool decide. And no column's error is taken to be much smaller than a typical one's. docs/statistics.md
+has the simulations that this was chosen by.
 
 The standard error allows for clusters of several sizes: it is the jackknife's of a ratio of sums, sums of values over
 sums of sizes. A large cluster draws the mean to itself, so its own distance from the mean is too small by its share.
@@ -143,64 +144,92 @@ class Tested:
     """P that the mean is outside the margin, the larger one of its two ends; NaN without a margin."""
 
 
-def bootstrapped(samples: Sequence[Sample], *, seed: int, typical: float, margin: float | None = None) -> Tested:
-    """Of one sample: its mean. Of two: the second mean minus the first.
+def bootstrapped(
+    groups: Sequence[Sequence[Sample]], *, seed: int, typical: float, margin: float | None = None
+) -> list[Tested]:
+    """Of groups of columns that form one pool; each group's columns have the same prompts.
 
-    typical: the median error of the columns that are tested together. margin: below it, a mean is no difference.
+    Of one sample per group: its mean. Of two: the second mean minus the first. typical: the median error of the columns
+    that are tested together. margin: below it, a mean is no difference.
     """
-    estimate, own = estimate_of(samples)
-    error = np.sqrt(own**2 + (LEAST * typical) ** 2)
-    columns = len(estimate)
-    rows = {name: np.full(columns, np.nan) for name in ("low", "high", "p", "same")}
-    for start in range(0, columns, TOGETHER):
-        some = slice(start, min(start + TOGETHER, columns))
-        part = [each.columns(some) for each in samples]
-        draws = _draws(part, [_weights_of(seed + place, len(each.sums), DRAWS) for place, each in enumerate(part)])
-        middle, spread = estimate[some], error[some]
-        above, below = _ends(draws)
+    own = [_Own.of(samples, seed, LEAST * typical, margin) for samples in groups]
+    tails = [tail for each in own for tail in each.tails]
+    pool = np.sort(np.concatenate(tails)) if tails else np.zeros(0)
+    return [each.tested(pool) for each in own]
+
+
+@dataclass(frozen=True)
+class _Own:
+    """What columns of the same prompts show on their own."""
+
+    samples: Sequence[Sample]
+    estimate: Floats
+    error: Floats
+    below: Floats
+    """How many errors the interval reaches below the mean, and above."""
+    above: Floats
+    p: Floats
+    same: Floats
+    margin: float | None
+    tails: list[Floats]
+    """How far draws are from the mean, in errors, of the columns that vary."""
+
+    @classmethod
+    def of(cls, samples: Sequence[Sample], seed: int, least: float, margin: float | None) -> _Own:
+        """least: what is added to every error, as errors are added."""
+        estimate, own = estimate_of(samples)
+        error = np.hypot(own, least)
+        columns = len(estimate)
+        below, above, p, same = (np.full(columns, np.nan) for _ in range(4))
+        tails = []
+        weights = [_weights_of(seed + place, len(each.sums), DRAWS) for place, each in enumerate(samples)]
+        for start in range(0, columns, TOGETHER):
+            some = slice(start, min(start + TOGETHER, columns))
+            draws = _draws([each.columns(some) for each in samples], weights, least)
+            below[some], above[some] = _ends(draws)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                p[some] = _p(_reached(draws, estimate[some] / error[some]), DRAWS)
+                if margin is not None:
+                    same[some] = _p_of_margin(draws, estimate[some], error[some], margin)
+            tails.append(np.abs(draws[own[some] > least]).ravel())  # others would make it look shorter
+        result = cls(samples, estimate, error, below, above, p, same, margin, tails)
+        result._fill_constant(own == 0)
+        return result
+
+    def _fill_constant(self, constant: NDArray[np.bool_]) -> None:
+        """Where all values are the same, draws show nothing: Student's t, with the least error of a column."""
+        freedom = _clusters(self.samples)[constant] - 1
+        estimate, error = self.estimate[constant], self.error[constant]
+        self.below[constant] = self.above[constant] = stdtrit(freedom, (1 + CONFIDENCE) / 2)
         with np.errstate(invalid="ignore", divide="ignore"):
-            rows["low"][some], rows["high"][some] = middle - above * spread, middle + below * spread
-            rows["p"][some] = _p(_reached(draws, middle / spread), DRAWS)
-            if margin is not None:
-                rows["same"][some] = _p_of_margin(draws, (middle + margin) / spread, (middle - margin) / spread)
-    _fill_constant(rows, own == 0, estimate, error, _clusters(samples), margin)
-    p = _trusted(rows["p"], estimate, own, typical, samples)
-    return Tested(rows["low"], rows["high"], p, np.maximum(rows["same"], smallest_p(samples)))
+            self.p[constant] = np.where(estimate == 0, 1.0, 2 * stdtr(freedom, -np.abs(estimate) / error))
+            if self.margin is not None:
+                outside = 2 * stdtr(freedom, (np.abs(estimate) - self.margin) / error)
+                self.same[constant] = np.where(np.abs(estimate) < self.margin, np.minimum(1.0, outside), 1.0)
+
+    def tested(self, pool: Floats) -> Tested:
+        """With the draws of all columns in the pool, in order, where the column's own draws show too little."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            p = _pooled(self.p, self.estimate / self.error, pool)
+            low, high = self.estimate - self.below * self.error, self.estimate + self.above * self.error
+            reaches = (self.p <= SHOWN) & (p >= 1 - CONFIDENCE)  # zero, by the pool
+            low, high = np.where(reaches, np.fmin(low, 0.0), low), np.where(reaches, np.fmax(high, 0.0), high)
+            same = self.same
+            if self.margin is not None:
+                same = _pooled(same, (self.margin - np.abs(self.estimate)) / self.error, pool)
+                inside = (low > -self.margin) & (high < self.margin)
+                same = np.where(inside, same, np.fmax(same, 1 - CONFIDENCE))
+        smallest = smallest_p(self.samples)
+        return Tested(low, high, np.maximum(p, smallest), np.maximum(same, smallest))
 
 
-def _fill_constant(
-    rows: dict[str, Floats],
-    constant: NDArray[np.bool_],
-    estimate: Floats,
-    error: Floats,
-    clusters: Floats,
-    margin: float | None,
-) -> None:
-    """Where all values are the same, draws show nothing: Student's t, with the least error of a column."""
-    freedom = clusters - 1
-    half = stdtrit(freedom, (1 + CONFIDENCE) / 2) * error
-    with np.errstate(invalid="ignore", divide="ignore"):
-        p = np.where(estimate == 0, 1.0, 2 * stdtr(freedom, -np.abs(estimate) / error))
-        rows["low"] = np.where(constant, estimate - half, rows["low"])
-        rows["high"] = np.where(constant, estimate + half, rows["high"])
-        rows["p"] = np.where(constant, p, rows["p"])
-        if margin is not None:
-            beyond = np.minimum(1.0, 2 * stdtr(freedom, (np.abs(estimate) - margin) / error))
-            rows["same"] = np.where(constant, beyond, rows["same"])
-
-
-def _trusted(p: Floats, estimate: Floats, error: Floats, typical: float, samples: Sequence[Sample]) -> Floats:
-    """P no smaller than the data can support.
-
-    Where hardly any draw reaches a mean, its own spread is all that speaks for it, and a column whose rare large values
-    are not in the sample has too small a spread. So beyond the draws p is Student's, with a typical column's error
-    added to its own: only means that are large for these columns have a smaller p than the draws can show.
-    """
-    with np.errstate(invalid="ignore", divide="ignore"):
-        beyond = 2 * stdtr(_clusters(samples) - 1, -np.abs(estimate) / np.sqrt(error**2 + typical**2))
-        kept = np.where(p > SHOWN, p, np.fmin(SHOWN, beyond))
-    result: Floats = np.where(np.isnan(p), np.nan, np.maximum(kept, smallest_p(samples)))
-    return result
+def _pooled(p: Floats, t: Floats, pool: Floats) -> Floats:
+    """P by a pool of draws, in order, where it is smaller than a column's own draws can show."""
+    if not len(pool):
+        return p
+    beyond = len(pool) - np.searchsorted(pool, np.abs(t), side="left")
+    pooled: Floats = np.where(p <= SHOWN, (beyond + 1) / (len(pool) + 1), p)
+    return pooled
 
 
 def _clusters(samples: Sequence[Sample]) -> Floats:
@@ -227,11 +256,11 @@ def smallest_p(samples: Sequence[Sample]) -> Floats:
     return np.array([2 / math.comb(int(a + b), int(a)) for a, b in zip(one, two, strict=True)])
 
 
-def _draws(samples: Sequence[Sample], weights: Sequence[Floats]) -> Floats:
-    """(columns, draws): the studentised deviations; infinite where a draw has no spread."""
+def _draws(samples: Sequence[Sample], weights: Sequence[Floats], least: float) -> Floats:
+    """(columns, draws): the studentised deviations; infinite where a draw has no spread. least: added to errors."""
     drawn = [each.drawn(some) for each, some in zip(samples, weights, strict=True)]
     shift = drawn[0][0] if len(drawn) == 1 else drawn[1][0] - drawn[0][0]
-    error = np.sqrt(np.sum([variance for _, variance in drawn], axis=0))
+    error = np.sqrt(np.sum([variance for _, variance in drawn], axis=0) + least**2)
     with np.errstate(invalid="ignore", divide="ignore"):
         studentised: Floats = shift / error
     return np.where(np.isnan(studentised), np.inf, studentised)  # a draw without any value says nothing either
@@ -239,10 +268,10 @@ def _draws(samples: Sequence[Sample], weights: Sequence[Floats]) -> Floats:
 
 def _ends(draws: Floats) -> tuple[Floats, Floats]:
     """How many standard errors the interval reaches below and above the mean."""
-    alpha, count = 1 - CONFIDENCE, draws.shape[1] + 1
-    both, each = (math.ceil(share * count - 1e-9) - 1 for share in (alpha, alpha / 2))  # from the far end, from 1
-    tails = np.partition(draws, [each - 1, draws.shape[1] - each], axis=1)
-    far = np.partition(np.abs(draws), draws.shape[1] - both, axis=1)[:, -both]
+    alpha, many = 1 - CONFIDENCE, draws.shape[1]
+    both, each = (math.ceil(share * (many + 1) - 1e-9) - 1 for share in (alpha, alpha / 2))  # from the far end, from 1
+    tails = np.partition(draws, [each - 1, many - each], axis=1)
+    far = np.partition(np.abs(draws), many - both, axis=1)[:, -both]
     return np.maximum(tails[:, -each], far), np.maximum(-tails[:, each - 1], far)
 
 
@@ -258,14 +287,10 @@ def _p(reached: Floats, count: int) -> Floats:
     return p
 
 
-def _p_of_margin(draws: Floats, low: Floats, high: Floats) -> Floats:
-    """The larger p of the two ends, so that the interval lies within the margin exactly where p is below 0.05.
-
-    low, high: the distance from either end of the margin, in standard errors.
-    """
-    count = draws.shape[1]
-    ends = [_p(_reached(draws, each), count) for each in (low, high)]
-    p: Floats = np.where((low > 0) & (high < 0), np.maximum(*ends), 1.0)
+def _p_of_margin(draws: Floats, estimate: Floats, error: Floats, margin: float) -> Floats:
+    """The larger p of the two ends, so that the interval lies within the margin exactly where p is below 0.05."""
+    ends = [_p(_reached(draws, (estimate + side) / error), draws.shape[1]) for side in (margin, -margin)]
+    p: Floats = np.where(np.abs(estimate) < margin, np.maximum(*ends), 1.0)
     return p
 
 

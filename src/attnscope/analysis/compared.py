@@ -30,7 +30,7 @@ _SURE = (
     .alias("sure")
 )
 STATISTICS = ("n", "one", "two", "difference", "low", "high", "size", "p", "q")
-MORE = ("clusters", "size_low", "size_high", "skew", "smallest_p", "same_q")
+MORE = ("clusters", "error", "size_low", "size_high", "skew", "smallest_p", "same_q")
 OF_HEADS = ("half", "other_half", "chosen", "held")
 OF_CLASSES = ("median", "rising", "falling", "top_ten", "true_at_least", "tested", "chosen", "held", "same")
 """Columns that come after the others, so that earlier ones keep their places."""
@@ -57,7 +57,7 @@ class Compared:
     and who carries the mean: see OF_CLASSES.
 
     q is over the classes of one query group and quantity. up, down: how many heads rise or fall significantly, if
-    tested; true_at_least: how many of these have an effect at the least; tested: how many tests they were among.
+    tested; true_at_least: how many of these have an effect, at 95 % confidence; tested: how many tests they were among.
     reliability: of the order of heads. median: of the heads' differences. rising, falling: the shares of heads above
     and below zero. top_ten: the share of all heads' changes, whatever their sign, that the ten largest carry. chosen,
     held: how many heads are significant in one half of the prompts, and how many of these also in the other. same: how
@@ -126,6 +126,7 @@ def _tested(
     names = [one.token_class for one, _ in family]
     clusters = _clusters(comparison, *family[0])
     by_head = _of_heads(comparison, matching, family, (ones, twos), clusters, seed)
+    of_class = by_head["token_class"].to_list()
     whole = [_over_heads(ones, twos, each) for each in (ones, twos)]
     margin = _margin(comparison, family[0][0].quantity)
     by_class = _statistics(comparison, whole[0], whole[1], clusters, seed, margin).with_columns(
@@ -135,7 +136,7 @@ def _tested(
     of_heads = np.repeat(untested, ones.shape[2])
     by_head = _without_tests(by_head, of_heads).with_columns(_SURE)
     by_head = by_head.with_columns(
-        **_halves(comparison, family[0][0].quantity, ones, twos, of_heads, clusters[0], seed)
+        **_halves(comparison, family[0][0].quantity, ones, twos, of_heads, clusters[0], of_class, seed)
     )
     by_class = _without_tests(by_class, untested)
     by_class = by_class.join(_carried(by_head, names), on="token_class", maintain_order="left").with_columns(
@@ -196,13 +197,14 @@ def _halves(
     twos: Floats,
     untested: NDArray[np.bool_],
     clusters: Clusters,
+    of_class: Sequence[str],
     seed: int,
 ) -> dict[str, pl.Series]:
     """The columns OF_HEADS: of masses within prompts, where they can be tested."""
     split = None
     if comparison.paired and quantity == MASS and not untested.all():
         apart = (twos - ones).reshape(len(ones), -1)
-        split = halves(np.where(untested, np.nan, apart), clusters, seed)
+        split = halves(np.where(untested, np.nan, apart), clusters, of_class, seed)
     if split is None:
         types = (pl.Float64, pl.Float64, pl.Boolean, pl.Boolean)
         return {name: pl.Series([None] * len(untested), dtype=each) for name, each in zip(OF_HEADS, types, strict=True)}
@@ -212,7 +214,7 @@ def _halves(
 
 
 def _true_at_least(by_head: pl.DataFrame, names: Sequence[str]) -> list[int | None]:
-    """Of the significant heads of each class, how many have an effect at the least; None where nothing is tested."""
+    """A lower bound on how many of the significant heads of each class have an effect; None where nothing is tested."""
     p = by_head["p"].fill_null(np.nan).to_numpy()
     bounds: list[int | None] = []
     for name in names:
@@ -257,10 +259,12 @@ def _of_heads(
     pairs = sides[0].shape[2]
     floor = np.concatenate([_floor(comparison, matching, one, two) for one, two in family])
     flat = [each.reshape(len(each), -1) for each in sides]
+    of_class = [one.token_class for one, _ in family for _ in range(pairs)]
+    margin = _margin(comparison, family[0][0].quantity)
     return (
-        _statistics(comparison, flat[0], flat[1], clusters, seed, _margin(comparison, family[0][0].quantity))
+        _statistics(comparison, flat[0], flat[1], clusters, seed, margin, of_class)
         .with_columns(
-            token_class=pl.Series(np.repeat([one.token_class for one, _ in family], pairs)),
+            token_class=pl.Series(of_class),
             floor=pl.Series(floor).fill_nan(None),
             **_places(comparison, matching, len(family)),
         )
@@ -313,15 +317,16 @@ def _statistics(
     clusters: tuple[Clusters, Clusters],
     seed: int,
     margin: float | None,
+    pools: Sequence[str] | None = None,
 ) -> pl.DataFrame:
-    """The statistics of (prompts, columns) of both sides, one row per column."""
+    """The statistics of (prompts, columns) of both sides, one row per column. pools: as in `effects`."""
     if comparison.paired:  # both means are over the compared prompts
         missing = np.isnan(one) | np.isnan(two)
         one, two = np.where(missing, np.nan, one), np.where(missing, np.nan, two)
     if comparison.paired:
-        result = effects(two - one, clusters=clusters[0], seed=seed, margin=margin)
+        result = effects(two - one, clusters=clusters[0], pools=pools, seed=seed, margin=margin)
     else:
-        result = unpaired_effects(one, two, clusters=clusters, seed=seed, margin=margin)
+        result = unpaired_effects(one, two, clusters=clusters, pools=pools, seed=seed, margin=margin)
     table = pl.DataFrame(
         {
             "n": result.n,
@@ -329,6 +334,7 @@ def _statistics(
             "one": mean_of_seen(one, 0),
             "two": mean_of_seen(two, 0),
             "difference": result.mean,
+            "error": result.error,
             "low": result.low,
             "high": result.high,
             "size": result.size,

@@ -1,7 +1,7 @@
 """Many tests at once: the false discovery rate, how few of a list can be true, and whether anything could be found.
 
 q is by Benjamini and Hochberg: among all that is called significant, at most 5 % are false on average. In a single run
-heads go together, so the share can be well above the average; `true_at_least` bounds it for the list at hand.
+heads are correlated, so the share can be well above the average; `true_at_least` bounds it for the list at hand.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def discoveries(p: Floats) -> Floats:
 
 
 def true_at_least(p: Floats, chosen: NDArray[np.bool_]) -> int:
-    """How many of the chosen columns have an effect, at the least, with 95 % confidence whatever was chosen.
+    """A lower bound on how many of the chosen columns have an effect, with 95 % confidence whatever was chosen.
 
-    By closed testing with Simes' inequality (Goeman and others, 2019), which needs tests that are independent or go
-    together, as heads do.
+    By closed testing with Simes' inequality (Goeman and others, 2019), which needs tests that are independent or
+    positively correlated, as heads are.
     """
     tested = ~np.isnan(p)
     mine = np.sort(p[tested & chosen])

@@ -7,7 +7,7 @@ with an interval, and the false discovery rate over all columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from attnscope.analysis.bootstrap import Sample, bootstrapped, estimate_of, smallest_p
 from attnscope.analysis.discoveries import discoveries
 from attnscope.analysis.spread import mean_of_seen
+from attnscope.study.independence import MOST_OF_ONE
 
 Floats = NDArray[np.float64]
 Clusters = NDArray[np.int64]
 
-MOST_OF_ONE = 0.5  # of the prompts in one cluster: beyond it, the mean is that cluster's
 FEWEST = 6  # clusters; with five, p can't be below 0.05, and a bootstrap has little to draw from
 ENOUGH = 20  # clusters; a draw then misses all of a column's less than once in a million times
 SKEWED = 1.5  # differences with more skew than this are called skewed
@@ -28,13 +28,15 @@ SKEWED = 1.5  # differences with more skew than this are called skewed
 
 @dataclass(frozen=True)
 class Effects:
-    """One number per column in each field; NaN where there are too few prompts."""
+    """One number per column in each field; NaN where there are too few clusters, or one has most of the prompts."""
 
     n: NDArray[np.int64]
     """Prompts."""
     clusters: NDArray[np.int64]
     """The units: clusters of prompts, or the prompts themselves."""
     mean: Floats
+    error: Floats
+    """The standard error of the mean, over clusters."""
     low: Floats
     high: Floats
     size: Floats
@@ -52,11 +54,17 @@ class Effects:
 
 
 def effects(
-    differences: Floats, *, clusters: Clusters | None = None, seed: int = 0, margin: float | None = None
+    differences: Floats,
+    *,
+    clusters: Clusters | None = None,
+    pools: Sequence[Hashable] | None = None,
+    seed: int = 0,
+    margin: float | None = None,
 ) -> Effects:
     """Effects of differences (prompts, columns); a prompt without a pair (NaN) is left out of that column only.
 
-    clusters: the cluster of each prompt. margin: differences below it count as none.
+    clusters: the cluster of each prompt. pools: the kind of each column, such as its class; columns of a kind show what
+    tails to expect of one another. margin: differences below it count as none.
     """
     defined = ~np.isnan(differences)
     groups = []
@@ -65,7 +73,7 @@ def effects(
         if len(values):
             mine = None if clusters is None else clusters[prompts]
             groups.append(_Group(which, [Sample.of(values, mine)], _deviation([values])))
-    return _effects(defined.sum(0), groups, seed, margin)
+    return _effects(defined.sum(0), groups, pools, seed, margin)
 
 
 def unpaired_effects(
@@ -73,6 +81,7 @@ def unpaired_effects(
     two: Floats,
     *,
     clusters: tuple[Clusters, Clusters] | None = None,
+    pools: Sequence[Hashable] | None = None,
     seed: int = 0,
     margin: float | None = None,
 ) -> Effects:
@@ -90,7 +99,7 @@ def unpaired_effects(
             given = (None, None) if clusters is None else [c[mine] for c, mine in zip(clusters, rows, strict=True)]
             samples = [Sample.of(values, each) for values, each in zip(sets, given, strict=True)]
             groups.append(_Group(which, samples, _deviation(sets)))
-    return _effects(np.minimum(defined[0].sum(0), defined[1].sum(0)), groups, seed, margin)
+    return _effects(np.minimum(defined[0].sum(0), defined[1].sum(0)), groups, pools, seed, margin)
 
 
 @dataclass(frozen=True)
@@ -101,39 +110,72 @@ class _Group:
     samples: list[Sample]
     deviation: Floats
 
+    def of(self, columns: NDArray[np.bool_]) -> _Group:
+        """Only some of all columns."""
+        mine = np.flatnonzero(columns[self.which])
+        return _Group(self.which[mine], [each.columns(mine) for each in self.samples], self.deviation[mine])
 
-def _effects(n: NDArray[np.int64], groups: list[_Group], seed: int, margin: float | None) -> Effects:
-    names = ("mean", "low", "high", "size", "size_low", "size_high", "skew", "p", "smallest", "same")
+    @property
+    def testable(self) -> NDArray[np.int64]:
+        """Which of its columns have clusters enough, none of them with most of the prompts."""
+        count = np.min([each.count for each in self.samples], axis=0)
+        largest = np.max([each.largest for each in self.samples], axis=0)
+        return np.flatnonzero((count >= FEWEST) & (largest <= MOST_OF_ONE))
+
+
+def _effects(
+    n: NDArray[np.int64], groups: list[_Group], pools: Sequence[Hashable] | None, seed: int, margin: float | None
+) -> Effects:
+    names = ("mean", "error", "low", "high", "size", "size_low", "size_high", "skew", "p", "smallest", "same")
     results = {name: np.full(len(n), np.nan) for name in names}
     results["clusters"] = np.zeros(len(n))
+    for group in groups:
+        _describe(results, group)
     errors = np.concatenate([np.zeros(0), *(estimate_of(group.samples)[1] for group in groups)])
     typical = float(np.median(errors[errors > 0])) if (errors > 0).any() else 0.0
-    for group in groups:
-        _fill(results, group, seed, typical, margin)
+    for columns in _of_each(pools, len(n)):
+        _test(results, [group.of(columns) for group in groups], seed, typical, margin)
     clusters = results.pop("clusters").astype(np.int64)
     return Effects(n=n.astype(np.int64), clusters=clusters, q=discoveries(results["p"]), **results)
 
 
-def _fill(results: dict[str, Floats], group: _Group, seed: int, typical: float, margin: float | None) -> None:
-    which, samples, deviation = group.which, group.samples, group.deviation
+def _of_each(pools: Sequence[Hashable] | None, columns: int) -> Iterator[NDArray[np.bool_]]:
+    """Which columns are in each of the pools; all in one if none are given."""
+    kinds = [None] * columns if pools is None else pools
+    for kind in dict.fromkeys(kinds):
+        yield np.array([each == kind for each in kinds])
+
+
+def _describe(results: dict[str, Floats], group: _Group) -> None:
+    """What needs no test."""
+    which, samples = group.which, group.samples
     count = np.min([each.count for each in samples], axis=0)
-    mean, size = estimate_of(samples)[0], np.full(len(count), np.nan)
-    size[count > 1] = _over_spread(mean, deviation)[count > 1]
-    results["mean"][which], results["clusters"][which], results["size"][which] = mean, count, size
+    mean, error = estimate_of(samples)
+    size = np.full(len(count), np.nan)
+    size[count > 1] = _over_spread(mean, group.deviation)[count > 1]
+    for name, values in (("mean", mean), ("error", error), ("clusters", count), ("size", size)):
+        results[name][which] = values
     results["smallest"][which] = smallest_p(samples)
     skews = np.stack([each.skew for each in samples])
     results["skew"][which] = np.take_along_axis(skews, np.abs(skews).argmax(0)[None], 0)[0]
-    largest = np.max([each.largest for each in samples], axis=0)
-    enough = np.flatnonzero((count >= FEWEST) & (largest <= MOST_OF_ONE))
-    if not len(enough):
-        return
-    columns = which[enough]
-    tested = bootstrapped([each.columns(enough) for each in samples], seed=seed, typical=typical, margin=margin)
-    for name in ("low", "high", "p", "same"):
-        results[name][columns] = getattr(tested, name)
-    for name in ("low", "high"):
-        reach = getattr(tested, name) - mean[enough]
-        results[f"size_{name}"][columns] = _end_of_size(size[enough], reach, deviation[enough])
+
+
+def _test(
+    results: dict[str, Floats], groups: Sequence[_Group], seed: int, typical: float, margin: float | None
+) -> None:
+    """Test the columns of one pool."""
+    enough = [(group, group.testable) for group in groups]
+    enough = [(group, columns) for group, columns in enough if len(columns)]
+    samples = [[each.columns(columns) for each in group.samples] for group, columns in enough]
+    every = bootstrapped(samples, seed=seed, typical=typical, margin=margin)
+    for (group, some), tested in zip(enough, every, strict=True):
+        columns = group.which[some]
+        for name in ("low", "high", "p", "same"):
+            results[name][columns] = getattr(tested, name)
+        for name in ("low", "high"):
+            reach = getattr(tested, name) - results["mean"][columns]
+            size = results["size"][columns]
+            results[f"size_{name}"][columns] = _end_of_size(size, reach, group.deviation[some])
 
 
 def _end_of_size(size: Floats, reach: Floats, deviation: Floats) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,13 +39,15 @@ def first_half(clusters: Clusters, seed: int) -> Flags | None:
     return np.isin(clusters, drawn)
 
 
-def halves(differences: Floats, clusters: Clusters, seed: int) -> Halves | None:
-    """differences: (prompts, columns), NaN where a prompt has none."""
+def halves(
+    differences: Floats, clusters: Clusters, pools: Sequence[Hashable] | None = None, seed: int = 0
+) -> Halves | None:
+    """differences: (prompts, columns), NaN where a prompt has none. pools: the kind of each column."""
     first = first_half(clusters, seed)
     if first is None:
         return None
     one, two = (
-        effects(differences[rows], clusters=clusters[rows], seed=seed + turn)
+        effects(differences[rows], clusters=clusters[rows], pools=pools, seed=seed + turn)
         for turn, rows in enumerate((first, ~first))
     )
     chosen = one.q < FALSE_DISCOVERIES

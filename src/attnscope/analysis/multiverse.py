@@ -74,10 +74,11 @@ def _numbers(apart: Floats, comparison: Comparison, prompts: NDArray[np.int64]) 
 
 
 def verdicts(table: pl.DataFrame) -> pl.DataFrame:
-    """token_class, choices, up, down, significant_up, significant_down, low, high, flips, empty: what choices agree on.
+    """What choices agree on: token_class, choices, distinct, up, down, significant_up, significant_down, low, high,
+    flips, empty.
 
-    low, high: the smallest and the largest difference. flips: the choices under which the sign is the rarer one. empty:
-    how many more choices leave the class without tokens.
+    distinct: how many different numbers the choices lead to. low, high: the smallest and the largest difference. flips:
+    the choices under which the sign is the rarer one. empty: how many more choices leave the class without tokens.
     """
     rows = []
     for (name,), every in table.group_by("token_class", maintain_order=True):
@@ -89,6 +90,7 @@ def verdicts(table: pl.DataFrame) -> pl.DataFrame:
             {
                 "token_class": name,
                 "choices": len(part),
+                "distinct": int(part["difference"].round(9).n_unique()),
                 "up": len(up),
                 "down": len(down),
                 "significant_up": int((sure > 0).sum()),

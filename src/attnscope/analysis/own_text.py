@@ -24,5 +24,7 @@ def own_text(run: Run) -> dict[int, list[tuple[str, str]]]:
 
 
 def dependence_of(run: Run) -> str | None:
-    """A warning, if the prompts are near copies of each other and no cluster is given."""
-    return dependence(run.study.prompts, [dict(segments) for segments in own_text(run).values()])
+    """A warning, if the prompts are near copies of each other and no cluster is given, or if one cluster has most."""
+    texts = own_text(run)
+    clusters = [run.cluster_of[prompt] for prompt in texts]
+    return dependence(run.study.prompts, [dict(segments) for segments in texts.values()], clusters)

@@ -1,8 +1,8 @@
 """Before a run: the smallest q it can reach, the chance to find an effect, and how many prompts that takes.
 
-The unit is the cluster, as in all tests; without clusters, the prompt. Sizes are in standard deviations of the
-differences between clusters. The chance is simulated with the test itself, on normal differences; with many clusters,
-it is that of a t test, which the test then is nearly.
+The unit is the cluster, as in all tests; without clusters, the prompt. Sizes are in standard deviations of clusters:
+the standard error of the mean times the root of their number. The chance is simulated with the test itself, on normal
+differences; with many clusters, it is that of a t test, which the test then is nearly.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 from scipy.special import ndtr, stdtrit
 
-from attnscope.analysis.bootstrap import SHOWN
 from attnscope.analysis.compared import Compared
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES, needed
 from attnscope.analysis.effects import FEWEST, effects
@@ -67,7 +67,7 @@ def targets(heads: int, classes: int) -> list[Target]:
     """What a comparison may find, from the easiest to the hardest."""
     return [
         Target("the mean over heads, of one class", FALSE_DISCOVERIES / classes),
-        Target("a tenth of all heads", FALSE_DISCOVERIES / 10),
+        Target("a tenth of all heads, of one class", FALSE_DISCOVERIES / (10 * classes)),
         Target("a single head", FALSE_DISCOVERIES / (heads * classes)),
     ]
 
@@ -79,8 +79,6 @@ def power(size: float, clusters: int, level: float) -> float:
     if clusters <= MANY:
         return float((_simulated(abs(size), clusters) <= level).mean())
     shift = abs(size) * clusters**0.5
-    if level < SHOWN:  # see `bootstrap.trusted`: these columns all have the same error
-        shift /= 2**0.5
     edge = stdtrit(clusters - 1, 1 - level / 2)
     return float(ndtr(shift - edge) + ndtr(-shift - edge))
 
@@ -104,7 +102,7 @@ def clusters_needed(size: float, level: float, chance: float = CHANCE) -> int | 
 
 @dataclass(frozen=True)
 class Pilot:
-    """What a pilot suggests about one class of one comparison. Sizes are corrected for the pilot's own chance."""
+    """What a pilot suggests about one class of one comparison. Sizes are less what chance alone adds to them."""
 
     comparison: str
     token_class: str
@@ -118,24 +116,30 @@ def pilots(compared: Sequence[Compared], queries: str) -> list[Pilot]:
     """What the comparisons of a pilot run suggest, for masses that can be tested."""
     found = []
     for each in compared:
-        for row in each.overall.iter_rows(named=True):
-            if row["queries"] != queries or row["quantity"] != MASS or row["size"] is None:
-                continue
-            heads = each.heads.filter(
-                (each.heads["queries"] == queries)
-                & (each.heads["quantity"] == MASS)
-                & (each.heads["token_class"] == row["token_class"])
-            )
-            sizes = np.abs(heads["size"].drop_nulls().to_numpy())
-            if len(sizes) and row["difference"]:
-                tenth = _corrected(float(np.quantile(sizes, 0.9)), row["clusters"])
-                found.append(
-                    Pilot(each.comparison.name, row["token_class"], _corrected(row["size"], row["clusters"]), tenth)
-                )
+        mine = (pl.col("queries") == queries) & (pl.col("quantity") == MASS) & pl.col("q").is_not_null()
+        heads = each.heads.filter(mine)
+        for row in each.overall.filter(mine).iter_rows(named=True):
+            means, others = pl.DataFrame([row]), heads.filter(heads["token_class"] == row["token_class"])
+            if len(others):
+                mean, tenth = _size(means, 0.5), _size(others, 0.9)
+                found.append(Pilot(each.comparison.name, row["token_class"], mean, tenth))
     return found
 
 
-def _corrected(size: float, clusters: int) -> float:
-    """An observed size is too large on average: its square by one in `clusters`. In steps of 0.05."""
-    corrected = float(max(0.0, size**2 - 1 / clusters) ** 0.5)
-    return round(20 * corrected) / 20
+def _size(rows: pl.DataFrame, quantile: float) -> float:
+    """The size, without its sign, that all but this share of columns are below. In steps of 0.05.
+
+    Chance adds to the squares of all sizes alike, so the part that it makes of their mean is taken from each.
+    """
+    clusters = rows["clusters"].to_numpy()
+    with np.errstate(invalid="ignore", divide="ignore"):
+        sizes = np.abs(rows["difference"].to_numpy()) / (rows["error"].to_numpy() * clusters**0.5)
+    known = np.isfinite(sizes)
+    if not known.any():
+        return float("nan")
+    sizes, clusters = sizes[known], clusters[known]
+    by_chance = ((clusters - 1) / ((clusters - 3) * clusters)).mean()  # t squared has this mean, by clusters
+    square = (sizes**2).mean()
+    real = max(0.0, 1 - by_chance / square) if square > 0 else 0.0
+    reached = float(np.quantile(sizes, quantile)) * real**0.5
+    return float(round(20 * reached) / 20)

@@ -12,6 +12,8 @@ from attnscope.cli import options
 if TYPE_CHECKING:
     import polars as pl
 
+    from attnscope.confirmation import Confirmation
+
 
 def confirm(
     run: Annotated[Path, typer.Argument(help="A run's folder.")],
@@ -42,11 +44,27 @@ def confirm(
             trust_remote_code=trust_remote_code,
             allow_pickle=allow_pickle,
         )
-    fresh = result.fresh.cluster_of
-    print(f"fresh: {sentences.prompts_in_clusters(len(fresh), len(set(fresh.values())))}, none of them in {run}")  # noqa: T201
-    for line in [*_counts(result.heads), *_classes(result.classes)]:
+    many = sentences.prompts_in_clusters(len(result.fresh.cluster_of), result.clusters)
+    print(f"fresh: {many}, none of them in {run}")  # noqa: T201
+    for line in [*_limits(result), *_counts(result.heads), *_classes(result.classes)]:
         print(line)  # noqa: T201
     print(f"wrote {result.fresh.path / TABLE}")  # noqa: T201
+
+
+def _limits(result: Confirmation) -> list[str]:
+    """What these prompts can't show."""
+    from attnscope.analysis.effects import FEWEST
+
+    lines, seen = [], result.seen_clusters
+    if seen:
+        which = "all" if seen == result.clusters else f"{seen}"
+        lines.append(
+            f"{which} of these clusters are in the run as well: what holds is shown for prompts like these, not for "
+            "other clusters"
+        )
+    if result.clusters < FEWEST:
+        lines.append(f"too few for any test: it takes {FEWEST} clusters (or independent prompts); see --count")
+    return lines
 
 
 def _counts(heads: pl.DataFrame) -> list[str]:

@@ -71,7 +71,9 @@ def run(
 
         show_estimate(request)
         show_plan(request)
-        copies = dependence(request.study.prompts, [prompt.fields for prompt in request.prompts.prompts])
+        prompts = request.prompts.prompts
+        clusters = [prompt.cluster for prompt in prompts]
+        copies = dependence(request.study.prompts, [prompt.fields for prompt in prompts], clusters)
         if copies:
             print(f"attnscope: warning: {copies}", file=sys.stderr)  # noqa: T201
         return

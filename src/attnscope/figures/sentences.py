@@ -7,6 +7,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+from attnscope.analysis.effects import FEWEST
+
 
 def number(value: float) -> str:
     """Four decimals; small ones with three significant digits."""
@@ -42,6 +44,17 @@ def prompts_in_clusters(prompts: float, clusters: float) -> str:
     """`40 prompts`, `40 prompts in 17 clusters`."""
     words = counted(prompts, "prompt")
     return words if clusters == prompts else f"{words} in {counted(clusters, 'cluster')}"
+
+
+def untested(prompts: float, clusters: float | None = None) -> str:
+    """Why there is neither an interval nor a test. clusters: None if unknown."""
+    if prompts < FEWEST:
+        return "too few prompts for a test"
+    if clusters is None:
+        return "no test is possible with these clusters of prompts"
+    if clusters < FEWEST:
+        return "too few clusters of prompts for a test"
+    return "one cluster has most of the prompts, so there is no test"
 
 
 def listed(words: Sequence[str]) -> str:

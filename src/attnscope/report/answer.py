@@ -1,7 +1,8 @@
 """The answer to a study's question, in three to five sentences made from its numbers.
 
-It is about one comparison and one class: those of the study's first map of a difference; otherwise a control if there
-is one, and the class that changes most clearly. Effect, interval, heads, placebo, and what can't be said.
+It is about one comparison and its classes: those of the study's first map of a difference; otherwise a control if there
+is one, and the first class that a figure names or the one that changes most clearly. Effect, interval, heads, placebo,
+and what can't be said.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class Focus:
     comparisons: list[Comparison]
     """The same comparison in each model."""
     queries: str
-    token_class: str | None
-    """None if the study doesn't say."""
+    classes: list[str]
+    """Empty if the study doesn't say."""
 
 
 def answer(run: Run) -> list[str]:
@@ -44,10 +45,12 @@ def answer(run: Run) -> list[str]:
     if focus is None:
         return list(_shares(run))
     first, *others = focus.comparisons
-    row = _row(first, focus.queries, focus.token_class)
-    if row is None:
+    found = (_row(first, focus.queries, each) for each in focus.classes or (None,))
+    rows = [row for row in found if row is not None]
+    if not rows:
         return list(_shares(run))
-    words = [_effect(run, first, row)]
+    row, *more = rows
+    words = [" ".join([_effect(run, first, row), *(_also(run, each) for each in more)])]
     words += [_others(run, others, row)] if others else []
     words += [" ".join(_heads(row))]
     words += [" ".join([*_placebo(run, first, row), *_robust(first, row)])]
@@ -65,21 +68,35 @@ def _focus(run: Run) -> Focus | None:
         if mine:
             one, two = (side.condition for side in (mine[0].one, mine[0].two))
             alike = [each for each in mine if (each.one.condition, each.two.condition) == (one, two)]
-            return Focus(alike if kind != "model" else mine[:1], run.study.measure.queries[0], None)
+            return Focus(alike if kind != "model" else mine[:1], run.study.measure.queries[0], _classes_shown(run))
     return None
+
+
+def _classes_shown(run: Run) -> list[str]:
+    """The first class that a figure names."""
+    for figure in run.study.figures:
+        extra = figure.model_dump()
+        for name in [*_listed(extra.get("classes")), *_listed(extra.get("measure"))]:
+            if name in run.classes and name != OTHER:
+                return [name]
+    return []
+
+
+def _listed(given: object) -> list[str]:
+    """Names in a figure's option, which may be one or several."""
+    return [given] if isinstance(given, str) else list(given) if isinstance(given, list | tuple) else []
 
 
 def _named(run: Run, figure: FigureSpec, every: list[Comparison]) -> Focus | None:
     """What a map of a difference shows, if it is of classes and the difference is one of the run's comparisons."""
     extra = figure.model_dump()
-    wanted, measure = extra.get("difference"), extra.get("measure")
-    name = measure[0] if isinstance(measure, list) and measure else measure
-    if not wanted or name not in run.classes:
+    wanted, names = extra.get("difference"), _listed(extra.get("measure"))
+    if not wanted or not names or not set(names) <= set(run.classes):
         return None
     mine = [each for each in every if set(each.sides) == set(wanted)]
     if not mine:
         return None
-    return Focus(mine, figure.queries or run.study.measure.queries[0], name)
+    return Focus(mine, figure.queries or run.study.measure.queries[0], names)
 
 
 def _row(comparison: Comparison, queries: str, token_class: str | None) -> Row | None:
@@ -102,38 +119,56 @@ def _sides(run: Run, comparison: Comparison) -> tuple[str, str]:
 
 def _effect(run: Run, comparison: Comparison, row: Row) -> str:
     one, two = _sides(run, comparison)
-    name = selection.class_label(run, row["token_class"])
+    by = "in" if comparison.kind == "model" else "with"
     where = "" if comparison.kind == "model" or len(run.models) == 1 else f"In {comparison.one.model}, "
-    what = f"attention on {name} from {selection.group_words(row['queries'])}"
-    size = sentences.with_interval(abs(row["difference"]), *_turned(row))
+    what = f"attention on {_class(run, row)} from {selection.group_words(row['queries'])}"
     over = (
-        f"mean over {sentences.counted(row['heads'], 'head')}, "
+        f"mean over {sentences.counted(row['heads'], 'head')} and "
         f"{sentences.prompts_in_clusters(row['n'], row['clusters'])}"
     )
     if row["q"] is None:
-        tested = "too few prompts for a test" if row["low"] is None else "not tested, as the edit alone changes it"
+        why = sentences.untested(row["n"], row["clusters"])
+        tested = why if row["low"] is None else f"{_interval(row)}; not tested, as the edit alone changes it"
         sentence = (
-            f"{what} is {_number(row['two'])} with {two} and {_number(row['one'])} with {one}, a difference of {size}"
+            f"{what} is {_number(row['two'])} {by} {two} and {_number(row['one'])} {by} {one}, a difference of "
+            f"{_number(row['difference'])}"
         )
         return _upper(f"{where}{sentence} ({over}; {tested}).")
+    tested = f"{_interval(row)}, {over}; {sentences.rate(row['q'])}"
     if row["sure"]:
         way = "higher" if row["difference"] > 0 else "lower"
-        sentence = f"{what} is {way} with {two} than with {one}, by {size}"
-        return _upper(f"{where}{sentence} ({over}; {sentences.rate(row['q'])}).")
+        sentence = f"{what} is {way} {by} {two} than {by} {one}, by {_number(abs(row['difference']))}"
+        return _upper(f"{where}{sentence} ({tested}).")
     if row["same_q"] is not None and row["same_q"] < FALSE_DISCOVERIES:
-        sentence = f"{what} is the same with {two} and {one}, within the margin of {run.study.margin:g}"
+        sentence = f"{what} is the same {by} {two} and {one}, within the margin of {run.study.margin:g}"
     else:
         sentence = f"no difference in {what} between {two} and {one} can be shown"
-    signed = sentences.with_interval(row["difference"], row["low"], row["high"])
-    return _upper(f"{where}{sentence}: {signed} ({over}; {sentences.rate(row['q'])}).")
+    return _upper(f"{where}{sentence}: {_number(row['difference'])} ({tested}).")
 
 
-def _turned(row: Row) -> tuple[float | None, float | None]:
+def _also(run: Run, row: Row) -> str:
+    """The same difference, of another class."""
+    shown = sentences.with_interval(row["difference"], row["low"], row["high"])
+    tested = "not tested" if row["q"] is None else sentences.rate(row["q"]) if row["sure"] else "not significant"
+    return f"On {_class(run, row)} it differs by {shown}, {tested}."
+
+
+def _class(run: Run, row: Row) -> str:
+    """A class by its label, or by its name in quotation marks."""
+    name = row["token_class"]
+    label = selection.class_label(run, name)
+    return f'"{name}"' if label == name else label
+
+
+def _interval(row: Row) -> str:
+    """The interval of a difference's size."""
+    low, high = _turned(row) if row["sure"] else (row["low"], row["high"])
+    return f"95 % interval {_number(low)} to {_number(high)}"
+
+
+def _turned(row: Row) -> tuple[float, float]:
     """The ends of the interval of the difference's size."""
-    low, high = row["low"], row["high"]
-    if low is None or high is None or row["difference"] >= 0:
-        return low, high
-    return -high, -low
+    return (row["low"], row["high"]) if row["difference"] >= 0 else (-row["high"], -row["low"])
 
 
 def _others(run: Run, others: list[Comparison], row: Row) -> str:
@@ -154,14 +189,22 @@ def _heads(row: Row) -> Iterator[str]:
         if not found and needed(row["smallest_p"], row["tested"]) > 1:
             yield f"There are too few prompts to tell which of the {row['heads']} heads change."
         else:
-            at_least = f", at least {row['true_at_least']} of them truly" if found else ""
-            counts = f"{row['up']} of {row['heads']} heads rise and {row['down']} fall"
-            yield f"{counts} (q < {FALSE_DISCOVERIES}){at_least}."
+            yield _counts(row, found)
     if row["top_ten"] is not None and row["heads"] > TEN:
         middle = f"the median head changes by {_number(row['median'])}"
-        yield f"Ten heads carry {row['top_ten']:.0%} of the change; {middle}."
+        yield f"Ten heads make {row['top_ten']:.0%} of all changes, up and down; {middle}."
     if row["chosen"]:
-        yield f"Of {row['chosen']} heads chosen on half of the prompts, {row['held']} hold on the other half."
+        chosen = sentences.counted(row["chosen"], "head")
+        yield f"Of {chosen} chosen on half of the prompts, {row['held']} held on the other half."
+
+
+def _counts(row: Row, found: int) -> str:
+    """How many heads change, and how many of these are no chance."""
+    if not found:
+        return f"None of {row['heads']} heads changes significantly (q < {FALSE_DISCOVERIES})."
+    counts = f"Of {row['heads']} heads, {row['up']} rose and {row['down']} fell significantly (q < {FALSE_DISCOVERIES})"
+    real = row["true_at_least"]
+    return f"{counts}; at least {real} of these {found} are real effects." if real else f"{counts}."
 
 
 def _placebo(run: Run, comparison: Comparison, row: Row) -> Iterator[str]:
@@ -173,7 +216,8 @@ def _placebo(run: Run, comparison: Comparison, row: Row) -> Iterator[str]:
     drawn = _row(null, row["queries"], row["token_class"])
     if drawn is None:
         return
-    found = "not tested" if drawn["up"] is None else f"{drawn['up'] + drawn['down']} of {drawn['heads']} heads change"
+    changed = None if drawn["up"] is None else drawn["up"] + drawn["down"]
+    found = "not tested" if changed is None else f"{changed or 'none'} of {drawn['heads']} heads changed significantly"
     shown = sentences.with_interval(drawn["difference"], drawn["low"], drawn["high"])
     label = selection.condition_label(run, null.one.condition)
     yield f"Placebo ({label}, drawn twice): {shown}; {found}."
@@ -189,8 +233,9 @@ def _robust(comparison: Comparison, row: Row) -> Iterator[str]:
         if each["flips"]:
             yield f"The sign of the effect depends on how one counts: it flips with {each['flips']}."
         else:
+            distinct = f", which give {sentences.counted(each['distinct'], 'different number')}"
             empty = f"; {each['empty']} more leave the class without tokens" if each["empty"] else ""
-            yield f"The sign of the effect is the same under all {each['choices']} ways to count{empty}."
+            yield f"The sign of the effect is the same under all {each['choices']} ways to count{distinct}{empty}."
 
 
 def _shares(run: Run) -> Iterator[str]:

@@ -231,15 +231,15 @@ def _of(frame: pl.DataFrame, quantity: str) -> Iterator[Row]:
 
 
 def _counts(row: Row) -> str:
-    """How many heads change significantly, and how many of these at the least do; empty where that was not tested."""
+    """How many heads change significantly, with a bound on how many of these have an effect."""
     if row["up"] is None:
-        return ""
+        return "" if row["low"] is not None else sentences.untested(row["n"], row["clusters"])
     found = row["up"] + row["down"]
     same = "" if row["same"] is None else f", {row['same']} without change"
     if not found and needed(row["smallest_p"], row["tested"]) > 1:
         return f"too few prompts to tell{same}"
     words = f"{row['up']} up, {row['down']} down{same} of {row['heads']}"
-    return f"{words} (at least {row['true_at_least']} truly)" if found else words
+    return f"{words} (at least {row['true_at_least']} real)" if found and row["true_at_least"] else words
 
 
 def _ten(row: Row) -> str:
@@ -301,12 +301,20 @@ def robustness_sections(found: Sequence[Compared]) -> list[Section]:
                 row["token_class"],
                 f"{signed(row['low'])} to {signed(row['high'])}" if row["choices"] else "",
                 f"{row['up']} up, {row['down']} down" + (f", {row['empty']} without tokens" if row["empty"] else ""),
+                f"{row['distinct']}",
                 f"{row['significant_up']} up, {row['significant_down']} down",
                 row["flips"] or ("same sign under all" if row["choices"] else ""),
             )
             for row in verdicts(multiverse(each.comparison)).iter_rows(named=True)
         ]
-        columns = ("class", "difference, smallest to largest", "of all choices", "with p < 0.05", "sign")
+        columns = (
+            "class",
+            "difference, smallest to largest",
+            "of all choices",
+            "different numbers",
+            "with p < 0.05",
+            "sign",
+        )
         if rows:
             table = Table(columns, tuple(rows), tuple(False for _ in rows))
             sections.append(Section(each.comparison.name, (table,)))

@@ -67,7 +67,7 @@ CLASSES = {
     "rising": "the share of heads whose difference is above zero",
     "falling": "the share of heads whose difference is below zero",
     "top_ten": "the share of all heads' changes, whatever their sign, that the ten largest carry",
-    "true_at_least": "of the heads counted in up and down, how many have an effect at the least, with 95 % confidence",
+    "true_at_least": "at least so many of the heads counted in up and down have an effect, at 95 % confidence",
     "tested": "how many heads and classes were tested together",
     "chosen": "heads that are significant in one half of the prompts; empty if there are too few to split",
     "held": "how many of these are also significant in the other half, with the same sign",

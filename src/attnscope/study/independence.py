@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
 
 from attnscope.study.schema import PromptsSpec
 from attnscope.text.copies import near_copies
 from attnscope.text.sets import PROMPT_SETS
+
+MOST_OF_ONE = 0.5  # of the prompts in one cluster: beyond it, their mean is that cluster's, and nothing is tested
 
 
 def cluster_field(spec: PromptsSpec) -> str | None:
@@ -16,8 +19,19 @@ def cluster_field(spec: PromptsSpec) -> str | None:
     return PROMPT_SETS.members[spec.set].cluster
 
 
-def dependence(spec: PromptsSpec, prompts: Sequence[Mapping[str, str]]) -> str | None:
-    """A warning, if prompts (given by their fields) are near copies and no cluster is given."""
+def dependence(
+    spec: PromptsSpec, prompts: Sequence[Mapping[str, str]], clusters: Sequence[Hashable] = ()
+) -> str | None:
+    """A warning, if prompts (given by their fields) are near copies and no cluster is given, or if one has most.
+
+    clusters: of each prompt.
+    """
+    largest = max(Counter(clusters).values(), default=0)
+    if largest > MOST_OF_ONE * len(clusters) and len(clusters) > 1:
+        return (
+            f"{largest} of the {len(clusters)} prompts are in one cluster, so nothing is tested: a mean over them says "
+            "little about other clusters; add prompts of other kinds, or choose another field as prompts: cluster"
+        )
     if cluster_field(spec) is not None:
         return None
     copies = near_copies(prompts)

@@ -232,7 +232,7 @@ def _paired(row: Row) -> str | None:
     size = sentences.with_interval(difference, row["difference_low"], row["difference_high"])
     sentence = f"{row['group']}: {row['bar']} minus {against}, paired {among}, is {size}"
     if row["q"] is None:
-        return f"{sentence}; there are too few prompts for a test."
+        return f"{sentence}; {sentences.untested(row['pairs'] or 0)}."
     sentence += f"; {sentences.rate(row['q'])}"
     if row["q"] >= FALSE_DISCOVERIES:
         return f"{sentence}, not significant."

@@ -9,6 +9,7 @@ import polars as pl
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import DILUTION, REDISTRIBUTION, SPLIT
+from attnscope.analysis.spread import extent
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Look
 from attnscope.figures.kinds.decomposition.options import DecompositionOptions
@@ -21,7 +22,7 @@ MOVES = f"heads in which attention moves (q < {FALSE_DISCOVERIES})"
 
 def look(run: Run, options: DecompositionOptions, table: pl.DataFrame) -> Look:
     tested = table["low"].is_not_null().any()
-    interval = "bar: 95 % interval (bootstrap-t)" if tested else "too few prompts for intervals"
+    interval = "bar: 95 % interval (bootstrap-t)" if tested else sentences.untested(extent(table["n"])[0])
     return Look(
         title=options.title or "Diluted or redistributed",
         y=options.y or "change in attention",

@@ -8,7 +8,6 @@ from typing import Any
 import polars as pl
 
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES
-from attnscope.analysis.effects import FEWEST
 from attnscope.analysis.matching import BY_NUMBER, matched
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import extent
@@ -67,8 +66,9 @@ def _untested(options: HeatmapOptions, table: pl.DataFrame) -> str:
     if not options.difference or not table["q"].is_null().any():
         return ""
     some = "" if table["q"].is_null().all() else " in some cells"
-    if extent(table["n"])[0] < FEWEST:
-        return f"; too few prompts for a test{some}"
+    without = table.filter(pl.col("low").is_null())
+    if len(without):
+        return f"; {sentences.untested(extent(without['n'])[0])}{some}"
     return f"; not tested{some}, because one side has none of it by construction"
 
 

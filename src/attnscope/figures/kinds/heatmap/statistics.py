@@ -214,7 +214,9 @@ def _among_classes(
             after, before = _measured(alone, side), _measured(alone, base)
             if not _certain(alone, side, base, after, before):
                 tested.append(_change(after, before, matching))
-    whole = effects(np.concatenate(tested, 1), clusters=run.clusters(prompts), seed=run.study.seed, margin=margin)
+    pools = np.repeat(np.arange(len(tested)), pairs).tolist()
+    clusters = run.clusters(prompts)
+    whole = effects(np.concatenate(tested, 1), clusters=clusters, pools=pools, seed=run.study.seed, margin=margin)
     whole = replace(whole, same=discoveries(whole.same))
     return Effects(**{name: values[:pairs] for name, values in vars(whole).items()})
 
