@@ -179,10 +179,13 @@ def real_differences(run: Run) -> Iterator[tuple[str, Real]]:
     for each in comparisons(run):
         if each.kind in ("condition", "control", "placebo"):
             for queries in run.study.measure.queries:
-                yield f"{each.name}, {queries}", _differences(each, queries)
+                found = _differences(each, queries)
+                if found is not None:
+                    yield f"{each.name}, {queries}", found
 
 
-def _differences(comparison: Comparison, queries: str) -> Real:
+def _differences(comparison: Comparison, queries: str) -> Real | None:
+    """None if the edits alone change every class."""
     certain = one_way(comparison.one, comparison.two, queries, MASS)
     matching = matched(comparison.one, comparison.two)
     first = {each.token_class: each for each in values_of(comparison.one, queries, MASS)}
@@ -195,6 +198,8 @@ def _differences(comparison: Comparison, queries: str) -> Real:
             clusters = comparison.one.run.clusters(prompts)
             parts.append(second.values[theirs][:, *matching.two] - one.values[mine][:, *matching.one])
             classes += [second.token_class] * parts[-1].shape[1]
+    if not parts:
+        return None
     whole = np.concatenate(parts, 1)
     varies = np.flatnonzero(whole.std(0) > 0)
     return Real((whole - whole.mean(0))[:, varies], [classes[column] for column in varies], clusters)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from attnscope.analysis.discoveries import discoveries, needed, true_at_least
 from attnscope.analysis.effects import effects
 from attnscope.analysis.halves import halves
-from attnscope.analysis.power import MANY, Reach, clusters_needed, power, targets
+from attnscope.analysis.power import MANY, Reach, clusters_needed, power, size_reached, targets
 
 
 def rejected(p: list[float]) -> bool:
@@ -73,6 +74,15 @@ def test_the_chance_to_find_an_effect_is_how_often_one_is_found(size: float, clu
 def test_the_chance_goes_on_smoothly_where_it_is_not_simulated() -> None:
     for level in (0.01, 3e-5):
         assert power(0.35, MANY + 1, level) == pytest.approx(power(0.35, MANY, level), abs=0.08)
+
+
+def test_chance_alone_gives_a_pilot_no_sizes_and_a_real_one_stays() -> None:
+    def table(size: float) -> pl.DataFrame:
+        found = effects(np.random.default_rng(2).normal(size, 1, (12, 400)))
+        return pl.DataFrame({"difference": found.mean, "error": found.error, "clusters": found.clusters})
+
+    assert size_reached(table(0.0), 0.9) <= 0.1  # the largest tenth of 400 sizes is above 0.5 by chance
+    assert size_reached(table(0.8), 0.5) == pytest.approx(0.8, abs=0.1)
 
 
 def test_the_clusters_needed_are_the_fewest() -> None:

@@ -23,6 +23,7 @@ from attnscope.figures.validation import options_of
 from attnscope.figures.write import make_figure
 from attnscope.report.answer import answer
 from attnscope.report.comparison_tables import facts, sheets
+from attnscope.report.write import report_run
 from attnscope.study.schema import FigureSpec
 from tests.analysis.conftest import CONDITIONS, performed, study
 from tests.tolerances import SUMMED
@@ -102,7 +103,9 @@ def test_what_an_edit_alone_changes_is_not_tested(drawn_twice: Run) -> None:
     found = compare(next(each for each in comparisons(drawn_twice) if each.kind == "condition"))
     assert found.heads.filter(quantity="enrichment")["q"].null_count() == len(found.heads.filter(quantity="enrichment"))
     assert found.heads.filter(quantity="mass", token_class="other")["q"].is_null().all()
-    assert found.heads.filter(quantity="mass", token_class="question")["q"].is_not_null().all()
+    question = found.heads.filter(quantity="mass", token_class="question")
+    assert question.filter(queries="last")["q"].is_not_null().all()
+    assert question.filter(queries="all")["q"].is_null().all()  # of these queries, some see no question
     assert found.overall.filter(quantity="enrichment")["low"].is_not_null().any()  # it still has a size
 
 
@@ -172,6 +175,17 @@ def test_a_choice_without_tokens_is_no_agreement() -> None:
     assert (row["choices"], row["up"], row["down"], row["empty"], row["flips"]) == (2, 2, 0, 1, "")
 
 
+def test_ways_that_give_the_same_number_are_counted_as_such() -> None:
+    ways = [("characters", 0.1), ("whole", 0.1), ("first", 0.2), ("majority", 0.1)]
+    rows = [
+        {"token_class": "a", "share": share, "queries": "last", "heads": "mean", "special": "with"}
+        | {"difference": difference, "low": 0.0, "high": 0.3, "p": 0.2, "n": 9}
+        for share, difference in ways
+    ]
+    (row,) = verdicts(pl.DataFrame(rows)).iter_rows(named=True)
+    assert (row["choices"], row["distinct"]) == (4, 2)
+
+
 def test_the_answer_says_effect_interval_heads_placebo_and_limit(drawn_twice: Run) -> None:
     sentences = answer(drawn_twice)
     assert 3 <= len(sentences) <= 5
@@ -219,7 +233,23 @@ def test_with_few_prompts_a_comparison_says_that_it_can_not_tell(tiny: Path, tmp
     assert "no p can be below 0.016" in words
     assert "the smallest q that a single head can reach is" in words
     counts = [cell for sheet in sheets(found, "last") for row in sheet.rows for cell in row]
-    assert any("too few prompts to tell" in cell for cell in counts) or (found.overall["up"].sum() > 0)
+    assert any("too few prompts to tell" in cell for cell in counts)
+
+
+def test_one_cluster_with_most_of_the_prompts_is_told_wherever_a_test_is_missing(tiny: Path, tmp_path: Path) -> None:
+    rows = [{**each, "topic": f"t{max(0, n - 10)}"} for n, each in enumerate(items(17))]  # 11 of 17 are t0
+    prompts = {"items": rows, "chat": "{intro}\n{question}", "cluster": "topic"}
+    made = performed(study([{"label": "one", "source": str(tiny)}], prompts=prompts), tmp_path)
+    found = compare(next(each for each in comparisons(made) if each.kind == "control"))
+    assert found.heads["p"].is_null().all()
+    assert "One cluster has most of the prompts, so there is no interval and no test." in facts(found)
+    cells = [cell for sheet in sheets(found, "last") for row in sheet.rows for cell in row]
+    assert "one cluster has most of the prompts, so there is no test" in cells
+    assert "one cluster has most of the prompts, so there is no test" in answer(made)[0]
+    spec = FigureSpec(name="m", kind="heatmap", measure="marks", difference=["none", "filler"])  # type: ignore[call-arg]
+    assert "no test is possible with these clusters of prompts" in make_figure(made, options_of(spec)).alt
+    (warning,) = [each for each in report_run(made.path).warnings if "cluster" in each]
+    assert "11 of the 17 prompts are in one cluster, so nothing is tested" in warning
 
 
 def test_copies_of_a_prompt_count_once(tiny: Path, tmp_path: Path) -> None:

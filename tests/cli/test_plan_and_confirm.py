@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+import regex
 import yaml
 
 from attnscope.analysis.run import Run as OpenRun
@@ -46,6 +47,31 @@ def test_a_pilot_gives_the_sizes_of_this_study(run: Run, tiny: Path, tmp_path: P
     assert said.code == 0, said.err
     assert "from the pilot" in said.out
     assert len(OpenRun(out).prompts("one", "none")) == 8
+
+
+def test_a_plan_counts_clusters_and_refuses_sizes_that_are_none(run: Run, tiny: Path, tmp_path: Path) -> None:
+    def by_topic(most: int) -> dict[str, object]:
+        rows = [{**each, "topic": f"t{max(0, n - most + 1)}"} for n, each in enumerate(items(16))]
+        return {"items": rows, "chat": "{intro}\n{question}", "cluster": "topic"}
+
+    said = run("plan", written(tmp_path, tiny, prompts=by_topic(5)))
+    assert "16 prompts in 12 clusters" in said.out
+    assert "how many clusters" in said.out
+    assert "one cluster has most of the prompts" in run("plan", written(tmp_path, tiny, prompts=by_topic(9))).out
+    path = written(tmp_path, tiny)
+    for size in ("0", "-0.5", "nan", "inf"):
+        run("plan", path, "--size", size).refuses("can't be the size of an effect", "--size")
+    assert run("plan", path, "--pilot", "2").code == 2
+    said = run("plan", path, "--pilot", "100", "--out", tmp_path / "pilot")
+    assert "only 24 prompts" in said.err
+
+
+def test_a_pilot_of_few_clusters_says_that_it_says_nothing(run: Run, tiny: Path, tmp_path: Path) -> None:
+    rows = [{**each, "topic": f"t{n // 4}"} for n, each in enumerate(items(32))]
+    path = written(tmp_path, tiny, prompts={"items": rows, "chat": "{intro}\n{question}", "cluster": "topic"})
+    said = run("plan", path, "--pilot", "8", "--out", tmp_path / "pilot")
+    assert said.code == 0, said.err
+    assert "The pilot says nothing about sizes: its prompts are of 2 clusters, and 6 are the fewest." in " ".join(said.out.split())
 
 
 def test_a_dry_run_says_so_too_and_warns_of_copies(run: Run, tiny: Path, tmp_path: Path) -> None:
@@ -95,3 +121,6 @@ def test_a_set_gives_fresh_prompts_by_itself(run: Run, tiny: Path, tmp_path: Pat
     ]
     assert not both[0] & both[1]
     assert len(both[1]) == 30
+    assert regex.search("[0-9]+ of these clusters are in the run as well|all of these clusters", said.out)
+    few = run("confirm", tmp_path / "run", "--count", "2", "--out", tmp_path / "few")
+    assert "too few for any test" in few.out

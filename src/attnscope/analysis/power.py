@@ -121,12 +121,12 @@ def pilots(compared: Sequence[Compared], queries: str) -> list[Pilot]:
         for row in each.overall.filter(mine).iter_rows(named=True):
             means, others = pl.DataFrame([row]), heads.filter(heads["token_class"] == row["token_class"])
             if len(others):
-                mean, tenth = _size(means, 0.5), _size(others, 0.9)
+                mean, tenth = size_reached(means, 0.5), size_reached(others, 0.9)
                 found.append(Pilot(each.comparison.name, row["token_class"], mean, tenth))
     return found
 
 
-def _size(rows: pl.DataFrame, quantile: float) -> float:
+def size_reached(rows: pl.DataFrame, quantile: float) -> float:
     """The size, without its sign, that all but this share of columns are below. In steps of 0.05.
 
     Chance adds to the squares of all sizes alike, so the part that it makes of their mean is taken from each.

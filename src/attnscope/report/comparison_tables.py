@@ -94,6 +94,8 @@ def facts(found: Compared) -> list[str]:
     if clusters < FEWEST:
         what = "prompts" if clusters == most else "clusters of prompts"
         known.append(f"With fewer than {FEWEST} {what} there is no interval and no test.")
+    elif found.overall["low"].is_null().all():
+        known.append("One cluster has most of the prompts, so there is no interval and no test.")
     known += [*_too_few(found), *_skewed(found)]
     if found.heads["floor"].is_null().all():
         known.append("How far rounding moves attention was not measured.")
