@@ -210,7 +210,7 @@ def skewness(values: Floats) -> Floats:
     return np.asarray((apart**3).mean(0) / (apart**2).mean(0) ** 1.5)
 
 
-def intervals_of_real(sources: dict[str, Real], rounds: int = 20) -> None:
+def intervals_of_real(sources: dict[str, Real], rounds: int = 8) -> None:
     """Columns of all comparisons, prompts drawn from the run's."""
     header("columns", COUNTS, f"Coverage on resampled differences of the run, {rounds} draws of every column")
     skewed = [np.abs(skewness(each.values)) > SKEWED for each in sources.values()]
@@ -229,7 +229,7 @@ def intervals_of_real(sources: dict[str, Real], rounds: int = 20) -> None:
         print(f"| {name} | {' | '.join(rows[wanted])} |")
 
 
-def clusters_of_real(sources: dict[str, Real], rounds: int = 20) -> None:
+def clusters_of_real(sources: dict[str, Real], rounds: int = 8) -> None:
     """Whole clusters drawn from the run's, as large as they are there."""
     counts = (8, 12, 17, 30)
     header("prompts", counts, f"Coverage where whole clusters of the run are drawn, by their number, {rounds} draws")

@@ -153,9 +153,24 @@ def bootstrapped(
     that are tested together. margin: below it, a mean is no difference.
     """
     own = [_Own.of(samples, seed, LEAST * typical, margin) for samples in groups]
-    tails = [tail for each in own for tail in each.tails]
-    pool = np.sort(np.concatenate(tails)) if tails else np.zeros(0)
+    pool = _Pool([tail for each in own for tail in each.tails], min((each.nearest for each in own), default=np.inf))
     return [each.tested(pool) for each in own]
+
+
+class _Pool:
+    """How far the draws of columns of a kind are from their means, in errors; asked only about those beyond an edge."""
+
+    def __init__(self, draws: Sequence[Floats], edge: float) -> None:
+        self.total = sum(map(len, draws))
+        self.far = np.sort(np.concatenate([np.zeros(0), *(each[each >= edge] for each in draws)]))
+
+    def p(self, own: Floats, t: Floats) -> Floats:
+        """P of means by all draws, where it is smaller than a column's own draws can show."""
+        if not self.total:
+            return own
+        beyond = len(self.far) - np.searchsorted(self.far, np.abs(t), side="left")
+        pooled: Floats = np.where(own <= SHOWN, (beyond + 1) / (self.total + 1), own)
+        return pooled
 
 
 @dataclass(frozen=True)
@@ -207,29 +222,39 @@ class _Own:
                 outside = 2 * stdtr(freedom, (np.abs(estimate) - self.margin) / error)
                 self.same[constant] = np.where(np.abs(estimate) < self.margin, np.minimum(1.0, outside), 1.0)
 
-    def tested(self, pool: Floats) -> Tested:
-        """With the draws of all columns in the pool, in order, where the column's own draws show too little."""
+    @property
+    def t(self) -> Floats:
         with np.errstate(invalid="ignore", divide="ignore"):
-            p = _pooled(self.p, self.estimate / self.error, pool)
+            distance: Floats = np.abs(self.estimate) / self.error
+        return distance
+
+    @property
+    def t_of_margin(self) -> Floats:
+        """The distance from the nearer end of the margin."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            distance: Floats = ((self.margin or 0.0) - np.abs(self.estimate)) / self.error
+        return distance
+
+    @property
+    def nearest(self) -> float:
+        """The smallest distance that the pool will be asked about."""
+        asked = [self.t[self.p <= SHOWN], self.t_of_margin[self.same <= SHOWN]]
+        return float(np.concatenate(asked).min(initial=np.inf))
+
+    def tested(self, pool: _Pool) -> Tested:
+        """With the draws of the pool, where the column's own draws show too little."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            p = pool.p(self.p, self.t)
             low, high = self.estimate - self.below * self.error, self.estimate + self.above * self.error
             reaches = (self.p <= SHOWN) & (p >= 1 - CONFIDENCE)  # zero, by the pool
             low, high = np.where(reaches, np.fmin(low, 0.0), low), np.where(reaches, np.fmax(high, 0.0), high)
             same = self.same
             if self.margin is not None:
-                same = _pooled(same, (self.margin - np.abs(self.estimate)) / self.error, pool)
+                same = pool.p(same, self.t_of_margin)
                 inside = (low > -self.margin) & (high < self.margin)
                 same = np.where(inside, same, np.fmax(same, 1 - CONFIDENCE))
         smallest = smallest_p(self.samples)
         return Tested(low, high, np.maximum(p, smallest), np.maximum(same, smallest))
-
-
-def _pooled(p: Floats, t: Floats, pool: Floats) -> Floats:
-    """P by a pool of draws, in order, where it is smaller than a column's own draws can show."""
-    if not len(pool):
-        return p
-    beyond = len(pool) - np.searchsorted(pool, np.abs(t), side="left")
-    pooled: Floats = np.where(p <= SHOWN, (beyond + 1) / (len(pool) + 1), p)
-    return pooled
 
 
 def _clusters(samples: Sequence[Sample]) -> Floats:

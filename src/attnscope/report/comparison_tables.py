@@ -59,7 +59,7 @@ def summary(found: Compared, queries: str) -> list[Sheet]:
     for row in _of(overall, MASS):
         rows.append((row["token_class"], ends(row), sign(row["q"]), _counts(row), signed(row["median"]), _ten(row)))
         grayed.append(row["sure"] is False)
-    names = ("class", "difference", "q", "heads that change", "median head", "ten heads carry")
+    names = ("class", "difference", "q", "heads that change", "median head", "share of ten heads")
     classes = Sheet("change in mass, mean over heads", names, rows, grayed)
     top = _top(found.heads.filter(pl.col("queries") == queries), overall, 1)
     columns = [top.columns.index(name) for name in ("class", "head", "difference", "q")]
@@ -157,7 +157,7 @@ def _classes(overall: pl.DataFrame, sides: tuple[str, str]) -> Sheet:
                 row["token_class"],
                 sentences.number(row["one"]),
                 sentences.number(row["two"]),
-                ends(row),
+                ends(row) if row["one"] or row["two"] else "no tokens",
                 _ratio(enriched),
                 sign(row["q"]),
                 _counts(row),
@@ -170,7 +170,7 @@ def _classes(overall: pl.DataFrame, sides: tuple[str, str]) -> Sheet:
         grayed.append(row["sure"] is False)
     columns = (
         *("class", *sides, "difference", "enrichment", "q", "heads"),
-        *("median head", "rise / fall", "ten heads carry", "reliability"),
+        *("median head", "rise / fall", "share of ten heads", "reliability"),
     )
     return Sheet("mass by class, mean over the heads compared", columns, rows, grayed)
 

@@ -95,7 +95,6 @@ def write(table: pl.DataFrame, look: Look) -> Document:
             "Numbers": numbers,
             "Observations": [
                 sentences.extreme(peaks, "peak", most=True),
-                sentences.extreme(peaks, "peak", most=False),
                 _ranked_by(table),
                 *by_panel(titles, facts),
             ],
@@ -136,13 +135,13 @@ def _inserted(line: pl.DataFrame) -> str | None:
 
 
 def _parting(part: pl.DataFrame) -> tuple[str, str] | None:
-    """Which two lines are furthest apart and where, and how often one of them is above the other."""
+    """Which two lines are furthest apart and where, and how often the later one is above the other."""
     lines = {name: part.filter(pl.col("series") == name) for name in dict.fromkeys(part["series"])}
     pairs = {
         (one, two): lines[one]
         .select("position", a="attention")
         .join(lines[two].select("position", b="attention"), on="position", maintain_order="left")
-        .with_columns(gap=pl.col("a") - pl.col("b"))
+        .with_columns(gap=pl.col("b") - pl.col("a"))
         for one, two in combinations(lines, 2)
     }
     pairs = {names: both for names, both in pairs.items() if len(both)}
@@ -154,7 +153,7 @@ def _parting(part: pl.DataFrame) -> tuple[str, str] | None:
         return "Equal wherever they overlap", sentences.listed(list(lines))
     gap = f"{'+' if widest['gap'] > 0 else '-'}{sentences.number(abs(widest['gap']))} at position {widest['position']}"
     above = f"above at {int((both['gap'] > 0).sum())} of {sentences.counted(len(both), 'position')}"
-    return f"Largest difference, {one} minus {two}", f"{gap}, {above}"
+    return f"Largest difference, {two} minus {one}", f"{gap}, {above}"
 
 
 def _differing(line: pl.DataFrame) -> tuple[str, str] | None:
