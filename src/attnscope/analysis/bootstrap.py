@@ -200,13 +200,15 @@ class _Own:
         weights = [_weights_of(seed + place, len(each.sums), DRAWS) for place, each in enumerate(samples)]
         for start in range(0, columns, TOGETHER):
             some = slice(start, min(start + TOGETHER, columns))
-            draws = _draws([each.columns(some) for each in samples], weights, least)
+            shift, variance = _drawn([each.columns(some) for each in samples], weights)
+            draws = _studentised(shift, variance)
             below[some], above[some] = _ends(draws)
             with np.errstate(invalid="ignore", divide="ignore"):
                 p[some] = _p(_reached(draws, estimate[some] / error[some]), DRAWS)
                 if margin is not None:
                     same[some] = _p_of_margin(draws, estimate[some], error[some], margin)
-            tails.append(np.abs(draws[own[some] > least]).ravel())  # others would make it look shorter
+            varies = own[some] > least  # the tails of others would be short
+            tails.append(np.abs(_studentised(shift[varies], variance[varies] + least**2)).ravel())
         result = cls(samples, estimate, error, below, above, p, same, margin, tails)
         result._fill_constant(own == 0)
         return result
@@ -281,13 +283,17 @@ def smallest_p(samples: Sequence[Sample]) -> Floats:
     return np.array([2 / math.comb(int(a + b), int(a)) for a, b in zip(one, two, strict=True)])
 
 
-def _draws(samples: Sequence[Sample], weights: Sequence[Floats], least: float) -> Floats:
-    """(columns, draws): the studentised deviations; infinite where a draw has no spread. least: added to errors."""
+def _drawn(samples: Sequence[Sample], weights: Sequence[Floats]) -> tuple[Floats, Floats]:
+    """(columns, draws): the deviation of each draw's estimate and its squared error."""
     drawn = [each.drawn(some) for each, some in zip(samples, weights, strict=True)]
     shift = drawn[0][0] if len(drawn) == 1 else drawn[1][0] - drawn[0][0]
-    error = np.sqrt(np.sum([variance for _, variance in drawn], axis=0) + least**2)
+    return shift, np.sum([variance for _, variance in drawn], axis=0)
+
+
+def _studentised(shift: Floats, variance: Floats) -> Floats:
+    """Deviations in errors; infinite where a draw has no spread."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        studentised: Floats = shift / error
+        studentised: Floats = shift / np.sqrt(variance)
     return np.where(np.isnan(studentised), np.inf, studentised)  # a draw without any value says nothing either
 
 

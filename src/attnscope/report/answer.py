@@ -219,6 +219,8 @@ def _placebo(run: Run, comparison: Comparison, row: Row) -> Iterator[str]:
     changed = None if drawn["up"] is None else drawn["up"] + drawn["down"]
     found = "not tested" if changed is None else f"{changed or 'none'} of {drawn['heads']} heads changed significantly"
     shown = sentences.with_interval(drawn["difference"], drawn["low"], drawn["high"])
+    if drawn["same_q"] is not None and drawn["same_q"] < FALSE_DISCOVERIES:
+        shown += f", within the margin of {run.study.margin:g}"
     label = selection.condition_label(run, null.one.condition)
     yield f"Placebo ({label}, drawn twice): {shown}; {found}."
 

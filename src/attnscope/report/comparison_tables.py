@@ -237,7 +237,7 @@ def _counts(row: Row) -> str:
     if row["up"] is None:
         return "" if row["low"] is not None else sentences.untested(row["n"], row["clusters"])
     found = row["up"] + row["down"]
-    same = "" if row["same"] is None else f", {row['same']} without change"
+    same = "" if row["same"] is None else f", {row['same']} within the margin"
     if not found and needed(row["smallest_p"], row["tested"]) > 1:
         return f"too few prompts to tell{same}"
     words = f"{row['up']} up, {row['down']} down{same} of {row['heads']}"

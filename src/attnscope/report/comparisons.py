@@ -71,7 +71,7 @@ CLASSES = {
     "tested": "how many heads and classes were tested together",
     "chosen": "heads that are significant in one half of the prompts; empty if there are too few to split",
     "held": "how many of these are also significant in the other half, with the same sign",
-    "same": "heads that have no change: their difference is within the study's margin (same_q < 0.05)",
+    "same": "heads whose difference is within the study's margin (same_q < 0.05), significant or not",
 }
 """The columns of classes.csv: one row per class, the mean over heads."""
 
