@@ -41,10 +41,10 @@ def lines(
 def test_lines_tell_their_peaks_and_where_they_part() -> None:
     told = lines([0.1, 0.5, 0.2], [0.1, 0.1, 0.3])
     assert "P, full, one: highest 0.5000 at position 1, 0.2000 at position 2 and 0.1000 at position 0" in told
-    assert "Largest difference, two minus one: -0.4000 at position 1, above at 2 of 3 positions." in told
+    assert "Largest difference, two minus one: -0.4000 at position 1, above at 1 of 3 positions." in told
     assert "The largest peak is 0.5000, at P, one." in told
     other = lines([0.1, 0.1, 0.3], [0.1, 0.5, 0.2])
-    assert "Largest difference, two minus one: +0.4000 at position 1, above at 2 of 3 positions." in other
+    assert "Largest difference, two minus one: +0.4000 at position 1, above at 1 of 3 positions." in other
 
 
 def test_lines_that_are_equal_are_said_to_be() -> None:
@@ -56,7 +56,7 @@ def test_lines_that_are_equal_are_said_to_be() -> None:
 
 def test_of_many_lines_the_two_furthest_apart_are_named() -> None:
     told = lines([0.1, 0.2], [0.1, 0.3], [0.6, 0.2])
-    assert "Largest difference, three minus one: +0.5000 at position 0, above at 2 of 2 positions." in told
+    assert "Largest difference, three minus one: +0.5000 at position 0, above at 1 of 2 positions." in told
     assert "In each, 3 lines: one, two and three." in told
 
 

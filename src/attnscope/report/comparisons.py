@@ -34,6 +34,7 @@ _STATISTICS = {
 }
 _MORE = {
     "clusters": "how many clusters these prompts are in; without clusters, how many different prompts",
+    "error": "the standard error of the difference, over clusters",
     "size_low": "lower end of the 95 % interval of the size",
     "size_high": "upper end of it",
     "skew": "the skewness of the clusters' differences",
