@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from attnscope.analysis.comparisons import Comparison, comparisons
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES, needed
@@ -69,6 +70,7 @@ def main() -> None:
         run = Run(arguments.real)
         sources = dict(real_differences(run))
         intervals_of_real(sources)
+        kinds_of_interval(sources)
         clusters_of_real(sources)
         families_of_real(sources, arguments.families)
         ranks(run)
@@ -227,6 +229,56 @@ def intervals_of_real(sources: dict[str, Real], rounds: int = 8) -> None:
             rows[wanted].append(share(np.concatenate(flags[wanted])))
     for name, wanted in ((f"skew above {SKEWED:g}", True), ("the others", False)):
         print(f"| {name} | {' | '.join(rows[wanted])} |")
+
+
+def kinds_of_interval(sources: dict[str, Real], rounds: int = 4, columns: int = 200) -> None:
+    """Other intervals than the one that is used, on heads with strong skew; some columns of each comparison."""
+    header("interval", COUNTS, f"Coverage on resampled differences with skew above {SKEWED:g}, {rounds} draws of some")
+    rows: dict[str, list[str]] = {}
+    for n in COUNTS:
+        flags: dict[str, list[NDArray[np.bool_]]] = {}
+        for number, each in enumerate(sources.values()):
+            chance = np.random.default_rng([n, number])
+            skewed = np.flatnonzero(np.abs(skewness(each.values)) > SKEWED)
+            some = chance.permutation(skewed)[:columns]
+            for turn in range(rounds):
+                drawn = each.values[chance.integers(0, len(each.values), n)]
+                used = covered(drawn, seed=turn, pools=each.classes)[some]
+                inside = {**_other_intervals(drawn[:, some], chance), "the one used": used}
+                varies = drawn[:, some].std(0) > 0
+                for name, found in inside.items():
+                    flags.setdefault(name, []).append(found[varies])
+        for name, found in flags.items():
+            rows.setdefault(name, []).append(share(np.concatenate(found)))
+    for name, cells in rows.items():
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
+def _other_intervals(values: Floats, chance: np.random.Generator, draws: int = 1999) -> dict[str, NDArray[np.bool_]]:
+    """Whether intervals of other kinds contain zero, by column."""
+    n, mean = len(values), values.mean(0)
+    apart = values - mean
+    error = values.std(0, ddof=1) / n**0.5
+    weights = chance.multinomial(n, np.full(n, 1 / n), draws).astype(np.float64)
+    shift = weights @ apart / n  # (draws, columns)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        spread = np.sqrt(np.maximum(weights @ apart**2 / n - shift**2, 0.0) / (n - 1))
+        t = np.nan_to_num(shift / spread, posinf=np.inf, neginf=-np.inf)
+        bias = stats.norm.ppf(np.clip((shift < 0).mean(0), 1 / draws, 1 - 1 / draws))
+        acceleration = (apart**3).sum(0) / (6 * (apart**2).sum(0) ** 1.5)
+    half = stats.t.ppf(0.975, n - 1) * error
+    ends = {"Student's t": (mean - half, mean + half)}
+    ends["percentile"] = tuple(mean + np.quantile(shift, q, axis=0) for q in (0.025, 0.975))
+    levels = [bias + stats.norm.ppf(q) for q in (0.025, 0.975)]
+    shares = [stats.norm.cdf(bias + z / (1 - acceleration * z)) for z in levels]
+    ordered = np.sort(shift, 0)
+    places = [np.clip(np.nan_to_num(q) * draws, 0, draws - 1).astype(int) for q in shares]
+    ends["BCa"] = tuple(mean + np.take_along_axis(ordered, each[None], 0)[0] for each in places)
+    low, high = np.quantile(t, [0.025, 0.975], axis=0, method="nearest")
+    ends["bootstrap-t, equal-tailed"] = (mean - high * error, mean - low * error)
+    far = np.quantile(np.abs(t), 0.95, axis=0, method="nearest")
+    ends["bootstrap-t, symmetric"] = (mean - far * error, mean + far * error)
+    return {name: np.asarray((low <= 0) & (high >= 0)) for name, (low, high) in ends.items()}
 
 
 def clusters_of_real(sources: dict[str, Real], rounds: int = 8) -> None:
