@@ -23,7 +23,7 @@ from attnscope.figures.validation import study_schema
 from attnscope.measures import KEY, MEASURES, Measure
 from attnscope.measures.names import map_measures
 from attnscope.registry import built_in_only
-from attnscope.report.comparisons import CLASSES, HEADS
+from attnscope.report.comparisons import CLASSES, HEADS, MULTIVERSE
 from attnscope.runs.columns import EXPORTS, TABLES
 from attnscope.study import schema
 from attnscope.study.file import bundled_studies, read_study
@@ -227,7 +227,8 @@ order, and the same study on the same machine gives the same bytes.
 - `prompts`, `tokens`, `mass` and `heads`, as Parquet: the tables below, derived from the shards
 - `exports/{received,views}.parquet`: the large arrays, if you export them with `attnscope export`
 - `figures/NAME.{svg,png,pdf,vl.json,csv,md}`: the picture, its chart specification (Vega-Lite), its data, its reading
-- `comparisons/{heads,classes}.csv`, `comparisons.md`: what differs between conditions and models
+- `answer.json`: the answer to the study's question, in sentences
+- `comparisons/{heads,classes,multiverse}.csv`, `comparisons.md`: what differs between conditions and models
 - `evidence.md`, `evidence.json`: the checks behind the numbers
 - `report.html`: everything on one page
 - `report.json`: what the report was made from (`run`, `tables`, `plugins`) and the SHA-256 of each of its files
@@ -260,7 +261,7 @@ def _run() -> Iterator[str]:
         for column in columns:
             kind = str(column.type).replace("dictionary<values=string, indices=int32, ordered=0>", "string")
             yield f"| `{column.name}` | {kind} | {column.meaning} |"
-    for name, described in (("heads", HEADS), ("classes", CLASSES)):
+    for name, described in (("heads", HEADS), ("classes", CLASSES), ("multiverse", MULTIVERSE)):
         yield f"\n## comparisons/{name}.csv\n"
         yield "| column | meaning |\n|---|---|"
         yield from (f"| `{column}` | {meaning} |" for column, meaning in described.items())

@@ -92,7 +92,7 @@ def test_the_readmes_commands_run(run: Run, tmp_path: Path, monkeypatch: pytest.
     Path("examples").mkdir()
     Path("examples/block.txt").write_text((ROOT / "examples" / "block.txt").read_text(encoding="utf-8"))
     lines = [line for line in README.splitlines() if line.startswith("attnscope ")]
-    assert len(lines) == 15
+    assert len(lines) == 16
     for line in lines:
         words = shlex.split(line, comments=True)[1:]
         if words[0] == "check":

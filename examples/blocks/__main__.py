@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,6 +32,9 @@ REPORTED = 100  # steps between lines that stay on screen
 def main(
     out: Annotated[Path, typer.Option(help="Folder for the checkpoint and the adapter.")] = Path("runs/blocks"),
     steps: Annotated[int | None, typer.Option(min=1, help="Stop training after this step, to try the recipe.")] = None,
+    seed: Annotated[
+        int, typer.Option(min=0, help="The seed: of the training puzzles, their order and the first weights.")
+    ] = SETTINGS.seed,
     asked: Annotated[
         int, typer.Option(min=1, max=HELD_OUT_COUNT, help="How many held-out puzzles to ask.")
     ] = HELD_OUT_COUNT,
@@ -42,11 +45,11 @@ def main(
         _create_folder(out)
         puzzles = blocks.make(asked, HELD_OUT_SEED, HELD_OUT)
         before = _before(console, out / "before.json", puzzles)
-        done = _train(console, out, steps)
+        done = _train(console, out, steps, seed)
         tuned = _loaded(out / "adapter")
         after = _asked(console, "after training", tuned, puzzles)
         decoys = _asked(console, "with decoys", tuned, blocks.make(min(asked, DECOY_COUNT), HELD_OUT_SEED, DECOYS))
-        write_card(out / "adapter", before, after, decoys, done)
+        write_card(out / "adapter", before, after, decoys, done, seed)
     except KeyboardInterrupt:
         resumable = (out / CHECKPOINT).is_file()
         complaints.print(
@@ -97,8 +100,8 @@ def _asked(console: Console, when: str, loaded: Loaded, puzzles: Sequence[Puzzle
         return ask(loaded, puzzles, lambda done: bar.update(task, completed=done))
 
 
-def _train(console: Console, out: Path, until: int | None) -> int:
-    training = Training(_loaded(), SETTINGS, out)
+def _train(console: Console, out: Path, until: int | None, seed: int) -> int:
+    training = Training(_loaded(), replace(SETTINGS, seed=seed), out)
     if until is not None and training.done > until:
         console.print(f"{out} already has {training.done} steps; --steps {until} changes nothing")
     with _bar(console) as bar:

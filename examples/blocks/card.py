@@ -25,7 +25,7 @@ _FRONT = "---\nlicense: apache-2.0\nlibrary_name: peft\n---\n"
 
 
 def write_card(
-    folder: Path, before: Sequence[Asked], after: Sequence[Asked], decoys: Sequence[Asked], steps: int
+    folder: Path, before: Sequence[Asked], after: Sequence[Asked], decoys: Sequence[Asked], steps: int, seed: int
 ) -> None:
     """README.md and evaluation.json in the adapter's folder."""
     results = {
@@ -48,9 +48,9 @@ def write_card(
     parts = [
         _FRONT,
         "# smollm2-135m-blocks\n"
-        if steps == SETTINGS.steps
-        else f"# A trial of smollm2-135m-blocks: {steps:,} steps\n",
-        *_head(steps),
+        if (steps, seed) == (SETTINGS.steps, SETTINGS.seed)
+        else f"# A trial of smollm2-135m-blocks: {steps:,} steps, seed {seed}\n",
+        *_head(steps, seed),
         *(_table(what, before, after) for what in _ABOUT),
         *([_filled(f"Of the first {small.of} alone, for a quick check: named {small}.")] if len(after) > SMALL else []),
         _filled(
@@ -67,7 +67,7 @@ def write_card(
     (folder / "README.md").write_text("\n".join(parts), encoding="utf-8")
 
 
-def _head(steps: int) -> list[str]:
+def _head(steps: int, seed: int) -> list[str]:
     settings = SETTINGS
     versions = ", ".join(f"{name} {version(name)}" for name in _LIBRARIES)
     early = f" (stopped early: the stages below, with their rates and passes, are of {settings.steps:,} steps)"
@@ -76,7 +76,7 @@ def _head(steps: int) -> list[str]:
         "Prompt: system message `Name the move.`, then the two drawings, rows numbered, cells separated by spaces. "
         "Answer: the rows and columns that the shape spans at the start and at the goal, then the move: "
         "`0-1,2-3 > 1-2,2-3: translate down 1`.",
-        f"Data: generated, seeds {settings.seed} onwards. One in eight puzzles is held out by its hash, so training "
+        f"Data: generated, seeds {seed} onwards. One in eight puzzles is held out by its hash, so training "
         "and test share none. The puzzles of a stage are all different; the table shows how often training passes over "
         "them.",
         f"Training: {steps:,} steps of {settings.batch} puzzles{stopped}, loss on the answer's tokens only. AdamW "

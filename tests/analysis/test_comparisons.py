@@ -12,7 +12,8 @@ import pytest
 import torch
 import transformers
 
-from attnscope.analysis.comparisons import Comparison, compare, comparisons
+from attnscope.analysis.compared import compare
+from attnscope.analysis.comparisons import Comparison, comparisons
 from attnscope.analysis.effects import effects
 from attnscope.analysis.insertion import insertion, untouched_classes
 from attnscope.analysis.matching import BY_BEHAVIOUR, BY_NUMBER, matched
@@ -46,14 +47,17 @@ def test_a_difference_in_mass_is_the_one_in_the_table(run: Run) -> None:
     masses = run.table("mass").filter(**QUESTION).sort("prompt", "layer", "head").collect()
     one, two = (masses.filter(condition=name)["mass"].to_numpy().reshape(9, 8) for name in ("none", "filler"))
     assert found["difference"].to_numpy() == pytest.approx((two - one).mean(0))
-    assert found["low"].to_numpy() == pytest.approx(effects(two - one, seed=5).low)
     assert found["one"].to_numpy() == pytest.approx(one.mean(0))
-    tested = ["marks", "other", "question"]  # of what is inserted the base prompt has nothing
-    every = run.table("mass").filter(pl.col("queries") == "last", pl.col("token_class").is_in(tested))
-    held = every.sort("token_class", "prompt", "layer", "head").collect()
-    sides = [held.filter(condition=name)["mass"].to_numpy().reshape(3, 9, 8) for name in ("none", "filler")]
-    family = effects((sides[1] - sides[0]).transpose(1, 0, 2).reshape(9, -1), seed=5)
-    assert found["q"].to_numpy() == pytest.approx(family.q.reshape(3, 8)[2])
+    every = compare(named(run, "filler minus none, one")).heads.filter(quantity="mass", queries="last")
+    classes = every["token_class"].unique(maintain_order=True).to_list()
+    table = run.table("mass").filter(pl.col("queries") == "last").sort("prompt", "layer", "head").collect()
+    sides = [
+        np.stack([table.filter(condition=name, token_class=each)["mass"].to_numpy().reshape(9, 8) for each in classes])
+        for name in ("none", "filler")
+    ]
+    family = effects((sides[1] - sides[0]).transpose(1, 0, 2).reshape(9, -1), seed=5)  # tested together
+    assert found["low"].to_numpy() == pytest.approx(family.low.reshape(-1, 8)[classes.index("question")])
+    assert found["p"].to_numpy() == pytest.approx(family.p.reshape(-1, 8)[classes.index("question")])
     inserted = compare(named(run, "filler minus none, one")).heads.filter(quantity="mass", queries="last")
     assert inserted.filter(pl.col("token_class") == "inserted")["q"].null_count() == 8
 

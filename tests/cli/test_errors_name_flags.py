@@ -100,8 +100,8 @@ def test_a_part_of_an_error_may_mix_words_and_parameters() -> None:
 
 # fmt: off
 PYTHON_ONLY = {
-    "answer", "beside", "classes", "columns", "condition", "conditions", "count", "edits", "folder", "head",
-    "ids", "keys", "layer", "loaded", "measure", "minus", "most", "name", "number", "other", "path", "prompts",
+    "answer", "beside", "classes", "columns", "condition", "conditions", "edits", "folder", "head",
+    "ids", "keys", "layer", "loaded", "measure", "minus", "most", "name", "number", "other", "path",
     "rounds", "rows", "rule", "text", "texts", "tokenizer",
 }
 # fmt: on

@@ -14,7 +14,7 @@ from attnscope.analysis.spread import cut_to_shares, is_cut, mean_over_prompts
 from attnscope.figures import KINDS, Look
 from attnscope.figures.kinds.heatmap import chart as heatmap_chart
 from attnscope.figures.kinds.strip import chart as strip
-from attnscope.figures.prose import as_json
+from attnscope.figures.prose import Table, as_json
 from attnscope.figures.write import draw_tables, write_figure
 
 LOOK = Look(title="T", y="share", caption="C.")
@@ -41,44 +41,57 @@ def lines(
 def test_lines_tell_their_peaks_and_where_they_part() -> None:
     told = lines([0.1, 0.5, 0.2], [0.1, 0.1, 0.3])
     assert "P, full, one: highest 0.5000 at position 1, 0.2000 at position 2 and 0.1000 at position 0" in told
-    assert (
-        "one and two are furthest apart at position 1, where one is above two by 0.4000; "
-        "one is above two at 1 of 3 positions" in told
-    )
+    assert "Largest difference, two minus one: -0.4000 at position 1, above at 1 of 3 positions." in told
     assert "The largest peak is 0.5000, at P, one." in told
     other = lines([0.1, 0.1, 0.3], [0.1, 0.5, 0.2])
-    assert (
-        "one and two are furthest apart at position 1, where two is above one by 0.4000; "
-        "one is above two at 1 of 3 positions" in other
-    )
+    assert "Largest difference, two minus one: +0.4000 at position 1, above at 1 of 3 positions." in other
 
 
 def test_lines_that_are_equal_are_said_to_be() -> None:
     told = lines([0.1, 0.2], [0.1, 0.2])
-    assert "one and two are equal wherever they overlap" in told
-    assert "furthest apart" not in told
+    assert "Equal wherever they overlap: one and two." in told
+    assert "Largest difference" not in told
     assert "largest peak" not in told
 
 
 def test_of_many_lines_the_two_furthest_apart_are_named() -> None:
     told = lines([0.1, 0.2], [0.1, 0.3], [0.6, 0.2])
-    assert "one and three are furthest apart at position 0, where three is above one by 0.5000" in told
-    assert "one is above three at 0 of 2 positions" in told
-    assert "P: 3 lines (one, two and three)." in told
+    assert "Largest difference, three minus one: +0.5000 at position 0, above at 1 of 2 positions." in told
+    assert "In each, 3 lines: one, two and three." in told
 
 
 def test_inserted_tokens_are_compared_with_the_others_prompt_by_prompt() -> None:
-    assert "an inserted token receives 0.1500 on average, less than other tokens (0.4000)" in lines(
-        [0.1], [0.4], inserted=(0.15, 0.4)
+    told = lines([0.1], [0.4], inserted=(0.15, 0.4))
+    assert (
+        "What an inserted token receives, on average within a prompt, and what others do, one: 0.1500 and 0.4000."
+        in told
     )
-    assert "receives 0.5000 on average, more than other tokens (0.1000)" in lines([0.1], [0.5], inserted=(0.5, 0.1))
-    assert "receives 0.1000 on average, as much as other tokens (0.1000)" in lines([0.1], [0.5], inserted=(0.1, 0.1))
     assert "inserted token" not in lines([0.1] * 2, [0.1, 0.5])
 
 
 def test_a_heads_rank_is_told_where_it_is_known() -> None:
-    assert "this head ranks 4 of the 9 measured" in lines([0.1], [0.2], rank=4)
-    assert "this head ranks" not in lines([0.1], [0.2])
+    told = lines([0.1], [0.2], rank=4)
+    assert "Heads are ranked by the distance between one and two on shared tokens." in told
+    assert "Rank: 4 of 9." in told
+    assert "ank" not in lines([0.1], [0.2])
+
+
+def test_a_fact_about_every_panel_is_told_once() -> None:
+    rows = [
+        {"panel": panel, "layer": layer, "head": 0, "value": value}
+        for panel, values in (("P", (0.1, 0.2)), ("Q", (0.4, 0.3)))
+        for layer, value in enumerate(values)
+    ]
+    figure = draw_tables("heatmap", {"t": pl.DataFrame(rows)}, LOOK)
+    (observed,) = (part for part in figure.reading.sections if part.heading == "Observations")
+    (told,) = observed.blocks
+    assert isinstance(told, Table)
+    assert told.columns == ("", "Mean over heads", "Largest mean of a layer", "Smallest mean of a layer")
+    assert told.rows == (
+        ("P", "0.1500", "0.2000, at layer 1", "0.1000, at layer 0"),
+        ("Q", "0.3500", "0.4000, at layer 0", "0.3000, at layer 1"),
+    )
+    assert "Q: Mean over heads: 0.3500; Largest mean of a layer: 0.4000, at layer 0; Smallest" in figure.alt
 
 
 def drawn(kind: str, rows: list[dict[str, Any]], tmp_path: Path) -> str:
@@ -143,8 +156,8 @@ def test_a_reading_of_many_bars_stays_short_and_does_not_repeat_itself() -> None
 
 
 def test_intervals_of_shares_end_at_0_and_1() -> None:
-    prompts = pl.DataFrame({"bar": ["a", "a", "b", "b"], "mass": [0.62, 1.0, 0.01, 0.1]})
-    means = mean_over_prompts(prompts, ["bar"], "mass")
+    prompts = pl.DataFrame({"bar": ["a", "a", "b", "b"], "prompt": [0, 1, 0, 1], "mass": [0.62, 1.0, 0.01, 0.1]})
+    means = mean_over_prompts(prompts, ["bar"], "mass", {0: 0, 1: 1})
     assert means["high"][0] > 1
     assert means["low"][1] < 0
     cut = cut_to_shares(means, "low", "high")
@@ -166,10 +179,10 @@ def test_a_map_tells_its_extremes_its_mean_and_its_signs() -> None:
     told = heatmap([[0.1, -0.2], [0.4, 0.3]])
     assert "highest layer 1 head 0 0.4000, layer 1 head 1 0.3000" in told
     assert "lowest layer 0 head 1 -0.2000" in told
-    assert "the mean over 4 heads is 0.1500" in told
-    assert "3 of 4 heads are above zero" in told
-    assert "the largest mean of a layer is 0.3500, at layer 1" in told
-    assert "above zero" not in heatmap([[0.1, 0.2]])
+    assert "Mean over heads: 0.1500." in told
+    assert "Above zero: 3 of 4 heads." in told
+    assert "Largest mean of a layer: 0.3500, at layer 1." in told
+    assert "Above zero" not in heatmap([[0.1, 0.2]])
     assert "mean of a layer" not in heatmap([[0.1, 0.2], [0.2, 0.1]])
 
 
@@ -178,7 +191,7 @@ def test_a_strip_tells_its_highest_tokens_and_segment() -> None:
     names = ["panel", "position", "token", "attention", "segment"]
     told = draw_tables("strip", {"t": pl.DataFrame(rows, schema=names, orient="row")}, LOOK).alt
     assert r"highest ' b\n' at 1 0.6000, 'c' at 2 0.3000 and 'a' at 0 0.1000" in told
-    assert "the largest mean of a segment's tokens is 0.4500, at segment y" in told
+    assert "Largest mean of a segment's tokens: 0.4500, at y." in told
 
 
 def test_a_strip_breaks_lines_where_the_text_does_and_where_it_is_full() -> None:

@@ -7,8 +7,9 @@ import re
 import polars as pl
 import pytest
 
-from attnscope.analysis.comparisons import Compared, compare, comparisons
-from attnscope.analysis.effects import FALSE_DISCOVERIES
+from attnscope.analysis.compared import Compared, compare
+from attnscope.analysis.comparisons import comparisons
+from attnscope.analysis.discoveries import FALSE_DISCOVERIES
 from attnscope.analysis.run import Run
 from attnscope.figures import sentences
 from attnscope.figures.prose import Section, Table

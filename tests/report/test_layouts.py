@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from attnscope.analysis.comparisons import compare
+from attnscope.analysis.compared import compare
 from attnscope.analysis.run import Run
 from attnscope.analysis.two_runs import between
 from attnscope.figures.selection import laid_out

@@ -67,7 +67,15 @@ def page_of(run: Run) -> Parsed:
 def test_a_report_has_its_sections_in_the_order_of_the_study(reported: Run) -> None:
     page = page_of(reported)
     titles = [json.loads(page.scripts["charts"])[place]["title"]["text"] for place in range(len(FIGURES))]
-    rest = ["Comparisons", "Kinds of head", "Every head", "Prompts", "Evidence", "How to run it again"]
+    rest = [
+        "Comparisons",
+        "Does it depend on how one counts?",
+        "Kinds of head",
+        "Every head",
+        "Prompts",
+        "Evidence",
+        "How to run it again",
+    ]
     assert page.headings == ["A tiny report", *titles, *rest]
     assert "Where does it look?" in page.words
     assert "1 model, 3 conditions, 9 prompts" in page.words
@@ -161,7 +169,7 @@ def test_every_damaged_file_of_a_report_is_named_and_written_again(reported: Run
     shutil.copytree(reported.path, copy)
     listed = list(json.loads((copy / "report.json").read_text(encoding="utf-8"))["files"])
     on_disk = {path.relative_to(copy).as_posix() for path in copy.rglob("*") if path.parent.name in PARTS}
-    assert {"report.html", "evidence.md", "evidence.json"} | on_disk == set(listed)
+    assert {"report.html", "answer.json", "evidence.md", "evidence.json"} | on_disk == set(listed)
     for name in listed:
         path = copy / name
         data = path.read_bytes()

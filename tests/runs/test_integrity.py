@@ -16,7 +16,7 @@ from attnscope.analysis.run import Run
 from attnscope.analysis.sides import masses
 from attnscope.errors import AttnscopeError
 from attnscope.runs.integrity import DamagedError
-from attnscope.runs.manifest import OldFormatError, read_manifest
+from attnscope.runs.manifest import VERSION, OldFormatError, read_manifest
 from attnscope.studies import perform_request, request_study, run_study
 from tests.cli.conftest import Run as Command
 from tests.runs.conftest import STUDY
@@ -203,11 +203,12 @@ def test_a_run_of_the_version_before_is_refused_with_the_command_and_measured_ag
 
 
 def test_a_run_of_a_later_version_is_refused_and_left_alone(copy: Path, finished: Path) -> None:
-    text = (copy / "manifest.json").read_text().replace('"version": 6', '"version": 7')
+    later = VERSION + 1
+    text = (copy / "manifest.json").read_text().replace(f'"version": {VERSION}', f'"version": {later}')
     text = text.replace(json.loads(text)["sha256"], "")
     (copy / "manifest.json").write_text(text)
     for attempt in (Run, lambda path: perform_request(request_study(str(finished.parent / "study.yaml")), path)):
-        with pytest.raises(AttnscopeError, match=r"newer version of attnscope \(format 7\)"):
+        with pytest.raises(AttnscopeError, match=rf"newer version of attnscope \(format {later}\)"):
             attempt(copy)
     assert (copy / "manifest.json").read_text() == text
 

@@ -157,3 +157,37 @@ def test_a_rule_whose_claims_do_not_fit_the_prompt_is_refused(monkeypatch: pytes
     monkeypatch.setitem(RULES.members, "xx", wrong)
     with pytest.raises(AttnscopeError, match=r"class rule 'xx' claims tokens.*an array of 1 bools"):
         membership({"x": "xx:1"}, "a", cut("a", []))
+
+
+@pytest.mark.parametrize(
+    ("share", "want"),
+    [
+        ("", [[0.25, 1, 0.75, 0], [0.75, 0, 0.25, 0.5], [0, 0, 0, 0.5]]),
+        ("whole:", [[1, 1, 1, 0], [0, 0, 0, 1], [0, 0, 0, 0]]),
+        ("majority:", [[0, 1, 1, 0], [1, 0, 0, 1], [0, 0, 0, 0]]),
+        ("first:", [[1, 1, 1, 0], [0, 0, 0, 1], [0, 0, 0, 0]]),
+    ],
+)
+def test_a_token_that_mixes_classes_is_shared_as_the_rule_says(share: str, want: list[list[float]]) -> None:
+    text = "#***" + "##" + "###*" + "*x"
+    tokens = [Token(n, n, text[a:b], a, b) for n, (a, b) in enumerate([(0, 4), (4, 6), (6, 10), (10, 12)])]
+    shares = membership({"hash": f"{share}#", "star": f"{share}*"}, text, tokens)
+    np.testing.assert_allclose(shares, want)
+    assert written_rule(*(rule := parse_rule(f"{share}#")).__dict__.values()) == f"{share}#"
+    assert rule.share == (share.rstrip(":") or "characters")
+
+
+def test_classes_with_different_ways_to_share_still_add_up() -> None:
+    token = Token(0, 1, "#*xx", 0, 4)
+    shares = membership({"hash": "majority:#", "star": "*"}, "#*xx", [token])[:, 0]
+    np.testing.assert_allclose(shares, [0, 0.25, 0.75])  # one of four is not half
+    taken = membership({"hash": "majority:#", "star": "*"}, "##*x", [Token(0, 1, "##*x", 0, 4)])[:, 0]
+    np.testing.assert_allclose(taken, [1, 0, 0])
+
+
+def test_a_cell_with_a_space_before_it_belongs_to_its_character_unless_the_first_one_counts() -> None:
+    """Most tokenizers join a space with what follows."""
+    token = Token(0, 1, " #", 0, 2)
+    for share, want in (("", [0.5, 0.5, 0]), ("whole:", [1, 0, 0]), ("majority:", [1, 0, 0]), ("first:", [0, 1, 0])):
+        shares = membership({"hash": f"{share}#", "space": f"{share}re:\\s"}, " #", [token])[:, 0]
+        np.testing.assert_allclose(shares, want, err_msg=share)

@@ -1,38 +1,22 @@
-"""What can be compared in a run, and the comparison itself: head by head, class by class, within prompts.
+"""What can be compared in a run.
 
-Conditions are compared with the base prompt, controls with the condition they control for, models with the first one.
+Conditions are compared with the base prompt, controls with the condition they control for, a control's second draw (its
+placebo) with the control, models with the first one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache, partial
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-import polars as pl
-from numpy.typing import NDArray
-
-from attnscope.analysis.cache import cached_result
-from attnscope.analysis.effects import FALSE_DISCOVERIES, discoveries, effects, unpaired_effects
-from attnscope.analysis.matching import Matching, matched, weights_of
-from attnscope.analysis.ranking import reliability
+from attnscope.analysis.matching import weights_of
+from attnscope.analysis.placebo import placebo_of
 from attnscope.analysis.run import Run
-from attnscope.analysis.sides import MASS, ONE_WAY, Side, Values, base_condition, quantities, values_of
-from attnscope.analysis.spread import mean_of_seen
+from attnscope.analysis.sides import Side, base_condition
 
-Kind = Literal["condition", "control", "model", "run"]
-Floats = NDArray[np.float64]
-
-KEYS = ("queries", "quantity", "token_class")
-_SURE = (
-    pl.when(pl.col("q").is_not_null())
-    .then((pl.col("q") < FALSE_DISCOVERIES) & (pl.col("difference").abs() > pl.col("floor").fill_null(0)))
-    .alias("sure")
-)
-STATISTICS = ("n", "one", "two", "difference", "low", "high", "size", "p", "q")
+Kind = Literal["condition", "control", "placebo", "model", "run"]
 
 
 @dataclass(frozen=True)
@@ -89,28 +73,6 @@ class Comparison:
         return (one.model, two.model) if self.kind == "model" else (one.condition, two.condition)
 
 
-@dataclass(frozen=True)
-class Compared:
-    """The numbers of a comparison."""
-
-    comparison: Comparison
-    method: str
-    """How heads were matched."""
-    heads: pl.DataFrame
-    """queries, quantity, token_class, layer, head, layer_two, head_two, the statistics, floor, sure, rank.
-
-    q is over all heads and classes of one query group and quantity; null for what can only go one way. floor: the mean
-    effect of rounding; null if unknown. sure: q is small enough and the difference is above the floor. rank: by size of
-    the difference, from 1.
-    """
-    overall: pl.DataFrame
-    """queries, quantity, token_class, the statistics of the mean over heads, floor, sure, heads, up, down, reliability.
-
-    q is over the classes of one query group and quantity. up, down: how many heads rise or fall significantly, if
-    tested. reliability: of the order of heads.
-    """
-
-
 def _shortest_distinct(one: Path, two: Path) -> tuple[str, str]:
     """The shortest ends of two paths that differ."""
     parts = [path.resolve().parts for path in (one, two)]
@@ -128,204 +90,45 @@ def comparisons(run: Run) -> list[Comparison]:
 
 def _of_conditions(run: Run) -> Iterator[Comparison]:
     base = base_condition(run)
-    edits = [name for name in run.conditions if not run.study.condition(name).is_base]
+    specs = {name: run.study.condition(name) for name in run.conditions}
+    edits = [name for name, spec in specs.items() if not spec.is_base and spec.redraws is None]
+    placebos = {name: spec.redraws for name, spec in specs.items() if spec.redraws in edits}
     for model in run.models:
         if base is not None:
             yield from (Comparison("condition", Side(run, model, base), Side(run, model, name)) for name in edits)
         for name in edits:
-            for controlled in run.study.condition(name).matched:
+            for controlled in _controlled(run, name):
                 if controlled in edits:
                     yield Comparison("control", Side(run, model, name), Side(run, model, controlled))
+        for name, redrawn in placebos.items():
+            yield Comparison("placebo", Side(run, model, redrawn), Side(run, model, name))
+
+
+def _controlled(run: Run, name: str) -> list[str]:
+    """The conditions whose length it has: those it matches, those that these match, and so on."""
+    found: list[str] = []
+    waiting = list(run.study.condition(name).matched)
+    while waiting:
+        found.append(waiting.pop(0))
+        waiting += [each for each in run.study.condition(found[-1]).matched if each not in found]
+    return found
 
 
 def _of_models(run: Run) -> Iterator[Comparison]:
     first, *others = run.models
     for other in others:
-        yield from (Comparison("model", Side(run, first, name), Side(run, other, name)) for name in run.conditions)
+        names = (name for name in run.conditions if run.study.condition(name).redraws is None)
+        yield from (Comparison("model", Side(run, first, name), Side(run, other, name)) for name in names)
 
 
-@lru_cache(maxsize=32)
-def compare(comparison: Comparison) -> Compared:
-    """Compare every quantity that both sides have."""
-    others = quantities(comparison.two.run)
-    families = [family(comparison, *each) for each in quantities(comparison.one.run) if each in others]
-    heads, overall = (pl.concat(each) for each in zip(*(each for each in families if each), strict=True))
-    return Compared(comparison, matched(comparison.one, comparison.two).method, heads, overall)
-
-
-@lru_cache(maxsize=256)
-def family(comparison: Comparison, queries: str, quantity: str) -> tuple[pl.DataFrame, pl.DataFrame] | None:
-    """One quantity of one query group, tested together: the tables by head and by class, as in `Compared`.
-
-    None if the sides have no class or no prompt in common.
-    """
-    one, two = comparison.one, comparison.two
-    computed: list[tuple[pl.DataFrame, pl.DataFrame] | None] = []
-
-    def table(which: int) -> pl.DataFrame:
-        if not computed:
-            computed.append(_family(comparison, queries, quantity))
-        return pl.DataFrame() if computed[0] is None else computed[0][which]
-
-    if one.run is not two.run:
-        tables = [table(0), table(1)]
-    else:
-        sides = (one.model, one.condition, two.model, two.condition)
-        about = ("family", *sides, f"{comparison.paired}", queries, quantity)
-        names = ("heads", "classes")
-        tables = [cached_result(one.run, (*about, name), partial(table, which)) for which, name in enumerate(names)]
-    return (tables[0], tables[1]) if tables[0].width else None
-
-
-def _family(comparison: Comparison, queries: str, quantity: str) -> tuple[pl.DataFrame, pl.DataFrame] | None:
-    first = {each.token_class: each for each in values_of(comparison.one, queries, quantity)}
-    pairs = [
-        (first[each.token_class], each)
-        for each in values_of(comparison.two, queries, quantity)
-        if each.token_class in first
-    ]
-    if not any(_prompts_of(comparison, *pair) for pair in pairs):  # measures of insertions need the base prompt too
+def placebo_for(comparison: Comparison) -> Comparison | None:
+    """The placebo to read a comparison of conditions against: of one of its sides, or else of any control."""
+    if comparison.kind not in ("condition", "control"):
         return None
-    matching = matched(comparison.one, comparison.two)
-    return _tested(comparison, matching, pairs, comparison.one.run.study.seed)
-
-
-def _prompts_of(comparison: Comparison, one: Values, two: Values) -> int:
-    """In how many prompts two quantities can be compared."""
-    if comparison.paired:
-        return len(np.intersect1d(one.prompts, two.prompts))
-    return min(len(one.prompts), len(two.prompts))
-
-
-def _tested(
-    comparison: Comparison, matching: Matching, family: Sequence[tuple[Values, Values]], seed: int
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    sides = [_sides(comparison, matching, one, two) for one, two in family]
-    ones, twos = (np.stack([side[which] for side in sides], 1) for which in (0, 1))  # (prompts, classes, pairs)
-    names = [one.token_class for one, _ in family]
-    by_head = _of_heads(comparison, matching, family, (ones, twos), seed)
-    whole = [_over_heads(ones, twos, each) for each in (ones, twos)]
-    by_class = _statistics(comparison, whole[0], whole[1], seed).with_columns(token_class=pl.Series(names))
-    untested = _untested(comparison, family[0][0].quantity, ones, twos)
-    by_head = _without_tests(by_head, np.repeat(untested, ones.shape[2])).with_columns(_SURE)
-    by_class = _without_tests(by_class, untested)
-    tested = pl.col("q").is_not_null().any()
-    counts = by_head.group_by("token_class", maintain_order=True).agg(
-        heads=pl.len().cast(pl.Int64),
-        floor=pl.col("floor").mean(),
-        up=pl.when(tested).then((pl.col("sure") & (pl.col("difference") > 0)).sum().cast(pl.Int64)),
-        down=pl.when(tested).then((pl.col("sure") & (pl.col("difference") < 0)).sum().cast(pl.Int64)),
-    )
-    reliabilities = [
-        reliability(twos[:, c] - ones[:, c], seed) if comparison.paired else None for c in range(len(names))
-    ]
-    by_class = by_class.join(counts, on="token_class", maintain_order="left").with_columns(
-        _SURE, reliability=pl.Series(reliabilities, dtype=pl.Float64)
-    )
-    about = {"queries": pl.lit(family[0][0].queries), "quantity": pl.lit(family[0][0].quantity)}
-    where = ["layer", "head", "layer_two", "head_two"]
-    return (
-        by_head.with_columns(**about).select(*KEYS, *where, *STATISTICS, "floor", "sure", "rank"),
-        by_class.with_columns(**about).select(
-            *KEYS, *STATISTICS, "floor", "sure", "heads", "up", "down", "reliability"
-        ),
-    )
-
-
-def _untested(comparison: Comparison, quantity: str, ones: Floats, twos: Floats) -> NDArray[np.bool_]:
-    """Classes whose test would be trivial: they can only go one way, or one side has none of them."""
-    if quantity in ONE_WAY and comparison.one.inserts != comparison.two.inserts:
-        return np.ones(ones.shape[1], dtype=bool)
-    if quantity != MASS:
-        return np.zeros(ones.shape[1], dtype=bool)
-    one, two = ((each == 0).all((0, 2)) for each in (ones, twos))
-    return np.asarray(one | two)
-
-
-def _without_tests(table: pl.DataFrame, untested: NDArray[np.bool_]) -> pl.DataFrame:
-    """Remove p and q from untested rows; q of the others is over the tested rows only."""
-    p = np.where(untested, np.nan, table["p"].cast(pl.Float64).fill_null(np.nan).to_numpy())
-    return table.with_columns(pl.Series("p", p).fill_nan(None), pl.Series("q", discoveries(p)).fill_nan(None))
-
-
-def _of_heads(
-    comparison: Comparison,
-    matching: Matching,
-    family: Sequence[tuple[Values, Values]],
-    sides: tuple[Floats, Floats],
-    seed: int,
-) -> pl.DataFrame:
-    pairs = sides[0].shape[2]
-    floor = np.concatenate([_floor(comparison, matching, one, two) for one, two in family])
-    flat = [each.reshape(len(each), -1) for each in sides]
-    return (
-        _statistics(comparison, flat[0], flat[1], seed)
-        .with_columns(
-            token_class=pl.Series(np.repeat([one.token_class for one, _ in family], pairs)),
-            floor=pl.Series(floor).fill_nan(None),
-            **_places(comparison, matching, len(family)),
-        )
-        .with_columns(
-            _SURE,
-            rank=pl.col("difference").abs().rank("min", descending=True).over("token_class").cast(pl.Int64),
-        )
-    )
-
-
-def _sides(comparison: Comparison, matching: Matching, one: Values, two: Values) -> tuple[Floats, Floats]:
-    """(prompts, pairs of heads) of both sides; if paired, only the prompts that both have."""
-    first, second = one.values[:, *matching.one], two.values[:, *matching.two]
-    if not comparison.paired:
-        return first, second
-    _, mine, theirs = np.intersect1d(one.prompts, two.prompts, return_indices=True)
-    return first[mine], second[theirs]
-
-
-def _over_heads(ones: Floats, twos: Floats, values: Floats) -> Floats:
-    """(prompts, classes): the mean over the heads that have the quantity in some prompt of each side."""
-    missing = [np.isnan(each).all(0) for each in (ones, twos)]
-    counted = np.where(missing[0] | missing[1], 0.0, 1.0)  # (classes, pairs)
-    heads = counted.sum(1)
-    total = np.where(counted > 0, values, 0.0).sum(2)
-    means: Floats = np.divide(total, heads, out=np.full(total.shape, np.nan), where=heads > 0)
-    return means
-
-
-def _statistics(comparison: Comparison, one: Floats, two: Floats, seed: int) -> pl.DataFrame:
-    """The statistics of (prompts, columns) of both sides, one row per column."""
-    if comparison.paired:  # both means are over the compared prompts
-        missing = np.isnan(one) | np.isnan(two)
-        one, two = np.where(missing, np.nan, one), np.where(missing, np.nan, two)
-    result = effects(two - one, seed) if comparison.paired else unpaired_effects(one, two, seed)
-    table = pl.DataFrame(
-        {
-            "n": result.n,
-            "one": mean_of_seen(one, 0),
-            "two": mean_of_seen(two, 0),
-            "difference": result.mean,
-            "low": result.low,
-            "high": result.high,
-            "size": result.size,
-            "p": result.p,
-            "q": result.q,
-        }
-    )
-    return table.with_columns(pl.col(pl.Float64).fill_nan(None))
-
-
-def _places(comparison: Comparison, matching: Matching, times: int) -> dict[str, pl.Series]:
-    columns = {}
-    for side, places, end in ((comparison.one, matching.one, ""), (comparison.two, matching.two, "_two")):
-        numbers = (np.asarray(side.run.layers(side.model)), np.asarray(side.run.heads(side.model)))
-        for name, of_axis, place in zip(("layer", "head"), numbers, places, strict=True):
-            columns[f"{name}{end}"] = pl.Series(np.tile(of_axis[place], times), dtype=pl.Int64)
-    return columns
-
-
-def _floor(comparison: Comparison, matching: Matching, one: Values, two: Values) -> Floats:
-    """Per pair of heads: the mean effect of rounding on both sides; NaN where unknown."""
-    total = np.zeros(len(matching.one[0]))
-    for side, places, values in ((comparison.one, matching.one, one), (comparison.two, matching.two, two)):
-        noise = side.run.noise(side.model, values.queries)
-        total = total + (np.nan if noise is None or values.per_mass is None else (noise * values.per_mass)[places])
-    return total
+    run, model = comparison.one.run, comparison.one.model
+    for name in (comparison.two.condition, comparison.one.condition, *run.conditions):
+        again = placebo_of(run, name)
+        if again is not None:
+            made = Comparison("placebo", Side(run, model, name), Side(run, model, again))
+            return made if made.prompts else None
+    return None

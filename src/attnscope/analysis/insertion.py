@@ -82,17 +82,29 @@ def _split(one: PromptAttention, two: PromptAttention) -> tuple[Floats, Floats, 
     return had, has, np.where(received, apart, np.nan), two.attention[..., two.inserted].sum(-1)
 
 
-@lru_cache(maxsize=16)
 def untouched_classes(run: Run, model: str, condition: str) -> list[str]:
     """Classes that no inserted token belongs to, so that only shared tokens can change their mass."""
+    rows = class_tokens(run, model, condition)
+    return rows.filter(pl.col("inserted") == 0)["token_class"].to_list()
+
+
+@lru_cache(maxsize=16)
+def class_tokens(run: Run, model: str, condition: str) -> pl.DataFrame:
+    """token_class, tokens, inserted: how many tokens a class has in a prompt on average, and how many are inserted."""
+    return cached_result(run, ("tokens of classes", model, condition), lambda: _class_tokens(run, model, condition))
+
+
+def _class_tokens(run: Run, model: str, condition: str) -> pl.DataFrame:
     columns = ["position", "token_id", "text", "start", "end", "special"]
     rows = token_rows(run, model, condition, ["prompt", "segment", *columns])
     tokens = rows.partition_by("prompt", as_dict=True)
     names = [*run.study.rules, OTHER]
-    touched = np.zeros(len(names), dtype=bool)
-    for row in run.rows("prompts", model, condition, ["prompt", "text", "spans"]).iter_rows(named=True):
+    counts = np.zeros((2, len(names)))
+    prompts = run.rows("prompts", model, condition, ["prompt", "text", "spans"])
+    for row in prompts.iter_rows(named=True):
         frame = tokens[row["prompt"],]
         prompt_tokens = [Token(*each) for each in frame.select(columns).iter_rows()]
         shares = membership(run.study.rules, row["text"], prompt_tokens, [Span(**span) for span in row["spans"]])
-        touched |= shares[:, (frame["segment"] == INSERTED).to_numpy()].any(1)
-    return [name for name, is_touched in zip(names, touched, strict=True) if not is_touched]
+        counts += shares.sum(1), shares[:, (frame["segment"] == INSERTED).to_numpy()].sum(1)
+    every, inserted = counts / max(1, len(prompts))
+    return pl.DataFrame({"token_class": names, "tokens": every, "inserted": inserted})

@@ -12,12 +12,13 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy import sparse
 
+from attnscope.analysis.bootstrap import Sample
 from attnscope.analysis.dense import token_rows
 from attnscope.analysis.effects import effects
 from attnscope.analysis.profiles import shown
 from attnscope.analysis.received import HeadChoice, Tokens, head_along, tokens_of
 from attnscope.analysis.run import Run
-from attnscope.analysis.spread import half_width, mean_of_seen
+from attnscope.analysis.spread import mean_of_seen
 from attnscope.errors import AttnscopeError
 from attnscope.text.alignment import carry_over
 from attnscope.text.segments import Span, Text
@@ -48,17 +49,18 @@ def along_prompt(run: Run, lines: Sequence[Line], *, shared: bool) -> pl.DataFra
     values = [head_along(run, line.heads, line.condition) for line in lines]
     if shared:
         axis = shared_tokens(run, tuple(line.place for line in lines))
-        placed = axis.placed(values)
-        means = [_MeanLine(each) for each in placed]
+        placed, clusters = axis.placed(values), run.clusters(axis.prompts)
+        means = [_MeanLine(each, clusters) for each in placed]
     else:
-        placed = []
-        means = [_whole(tokens_of(run, *line.place), each) for line, each in zip(lines, values, strict=True)]
+        placed, clusters = [], np.zeros(0, dtype=np.int64)
+        means = [_whole(run, tokens_of(run, *line.place), each) for line, each in zip(lines, values, strict=True)]
     floats = pl.col("attention", "low", "high", "inserted", "within", "without", *_DIFFERENCE)
     parts = []
     for number, (line, each) in enumerate(zip(lines, means, strict=True)):
         places = shown(each.n)
-        apart = (placed[number] - placed[0])[:, places] if number and shared else np.zeros((0, len(places)))
-        against = _against(apart, run.study.seed) if len(apart) else {}
+        other = _compared_with(lines, number)
+        apart = (placed[number] - placed[other])[:, places] if number and shared else np.zeros((0, len(places)))
+        against = _against(apart, clusters, run.study.seed) if len(apart) else {}
         mean, half = each.mean[places], each.half[places]
         part = pl.DataFrame(
             {
@@ -71,8 +73,9 @@ def along_prompt(run: Run, lines: Sequence[Line], *, shared: bool) -> pl.DataFra
                 **(against or {name: np.full(len(places), np.nan) for name in _DIFFERENCE}),
             }
         ).with_columns(within=pl.lit(each.within), without=pl.lit(each.without))
-        first = pl.lit(lines[0].series if against else None, dtype=pl.String).alias("against")
-        parts.append(part.select(pl.lit(line.series).alias("series"), "position", "n", first, floats.fill_nan(None)))
+        reference = pl.lit(lines[other].series if against else None, dtype=pl.String).alias("against")
+        series = pl.lit(line.series).alias("series")
+        parts.append(part.select(series, "position", "n", reference, floats.fill_nan(None)))
     table = pl.concat(parts)
     if not len(table):
         raise AttnscopeError(
@@ -84,25 +87,28 @@ def along_prompt(run: Run, lines: Sequence[Line], *, shared: bool) -> pl.DataFra
     return table
 
 
+def _compared_with(lines: Sequence[Line], number: int) -> int:
+    """The line to compare one with, so that they differ in one thing only: the first of its head, or the first."""
+    mine = next(place for place, line in enumerate(lines) if line.heads == lines[number].heads)
+    return mine if mine != number else 0
+
+
 _DIFFERENCE = ("difference", "difference_low", "difference_high", "q")
 
 
-def _against(apart: Floats, seed: int) -> dict[str, Floats]:
-    """The statistics of a line minus the first one within prompts, (prompts, positions)."""
-    result = effects(apart, seed)
+def _against(apart: Floats, clusters: NDArray[np.int64], seed: int) -> dict[str, Floats]:
+    """The statistics of a line minus another one within prompts, (prompts, positions)."""
+    result = effects(apart, clusters=clusters, seed=seed)
     return dict(zip(_DIFFERENCE, (result.mean, result.low, result.high, result.q), strict=True))
 
 
 class _MeanLine:
     """The mean over prompts of (prompts, positions); NaN where a prompt has no value."""
 
-    def __init__(self, values: Floats, inserted: Floats | None = None) -> None:
-        defined = ~np.isnan(values)
-        self.n = defined.sum(0).astype(np.int64)
-        self.mean = mean_of_seen(values, 0)
-        squares = np.where(defined, (values - self.mean) ** 2, 0).sum(0)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            self.half = half_width(self.n.astype(np.float64)) * np.sqrt(squares / (self.n - 1))
+    def __init__(self, values: Floats, clusters: NDArray[np.int64], inserted: Floats | None = None) -> None:
+        self.n = (~np.isnan(values)).sum(0).astype(np.int64)
+        sample = Sample.of(values, clusters)
+        self.mean, self.half = sample.mean, sample.half_width
         self.inserted = np.zeros(len(self.n))
         self.within = self.without = np.nan
         """What an inserted token receives, and another one: mean within prompts, then over those with an insertion."""
@@ -114,13 +120,13 @@ class _MeanLine:
                 self.within, self.without = (float(mean_of_seen(mean_of_seen(part, 1), 0)) for part in parts)
 
 
-def _whole(tokens: Tokens, values: Floats) -> _MeanLine:
+def _whole(run: Run, tokens: Tokens, values: Floats) -> _MeanLine:
     """A line over the positions of the prompts themselves."""
     shape = (len(tokens.prompts), int(tokens.lengths.max(initial=0)))
     placed, inserted = np.full(shape, np.nan), np.full(shape, np.nan)
     at = tokens.rows, tokens.positions
     placed[at], inserted[at] = values, tokens.inserted
-    return _MeanLine(placed, inserted)
+    return _MeanLine(placed, run.clusters(tokens.prompts), inserted)
 
 
 @lru_cache(maxsize=8)
@@ -141,6 +147,7 @@ class SharedTokens:
         prompts = first.prompts
         for tokens in self._tokens.values():
             prompts = np.intersect1d(prompts, tokens.prompts)
+        self.prompts = prompts
         self._carried = {
             place: _carry_over(run, place, self._places[0]) for place in self._tokens if place[0] != self._places[0][0]
         }

@@ -28,7 +28,7 @@ from attnscope.runs.shards import CellReader
 from attnscope.text.classes import OTHER
 
 if TYPE_CHECKING:
-    from attnscope.analysis.comparisons import Compared
+    from attnscope.analysis.compared import Compared
 
 FINISHED = "finished"
 _NAMES = ("model", "condition", "queries", "measure", "token_class", "segment")
@@ -185,12 +185,14 @@ class Run:
 
     @cached_property
     def statistics_key(self) -> str:
-        """A hash of what statistics depend on besides the tables: the seed, and each model's rounding error."""
+        """A hash of what statistics depend on besides the tables: seed, margin, and each model's rounding error."""
         samples = {
             label: facts.sample and facts.sample.model_dump(mode="json")
             for label, facts in self.manifest.models.items()
         }
-        return hashlib.sha256(json.dumps([self.study.seed, samples], sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(
+            json.dumps([self.study.seed, self.study.margin, samples], sort_keys=True).encode()
+        ).hexdigest()
 
     @property
     def is_whole(self) -> bool:
@@ -235,7 +237,8 @@ class Run:
 
     def compare(self, other: Run | None = None) -> list[Compared]:
         """What differs between its conditions and models, or between it and another run; see docs/statistics.md."""
-        from attnscope.analysis.comparisons import compare, comparisons
+        from attnscope.analysis.compared import compare
+        from attnscope.analysis.comparisons import comparisons
         from attnscope.analysis.two_runs import between
 
         if other is not None and not isinstance(other, Run):
@@ -275,6 +278,21 @@ class Run:
             finally:
                 writer.close()
         return path
+
+    def clusters(self, prompts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+        """A number for each prompt; prompts with the same number are not independent."""
+        return np.array([self.cluster_of[int(prompt)] for prompt in prompts], dtype=np.int64)
+
+    @cached_property
+    def cluster_of(self) -> dict[int, int]:
+        """The number of each prompt's cluster."""
+        rows = self.table("prompts").select("prompt", "cluster").unique().sort("prompt").collect()
+        several = rows.filter(rows["prompt"].is_duplicated())
+        if len(several):
+            where = f"{self.path / 'prompts.parquet'}: prompt {several['prompt'][0]}"
+            raise unusable(where, "it belongs to several clusters")
+        places = {name: place for place, name in enumerate(rows["cluster"].unique(maintain_order=True))}
+        return {prompt: places[name] for prompt, name in rows.rows()}
 
     def has(self, model: str, condition: str) -> bool:
         """Whether any prompt was measured for a model under a condition."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars as pl
@@ -14,14 +14,25 @@ CUT = ", cut at 0 and 1"  # what captions say of intervals of shares that reach 
 INTERVAL = "95 % interval of the mean over prompts (t)"
 
 
-def mean_over_prompts(frame: pl.DataFrame, by: Sequence[str], value: str) -> pl.DataFrame:
-    """Mean, low, high and n of each group. frame: one row per prompt in each group; a single prompt has no interval."""
-    means = frame.group_by(list(by), maintain_order=True).agg(
-        pl.col(value).mean().alias(value), pl.col(value).std().alias("deviation"), pl.len().alias("n")
+def mean_over_prompts(frame: pl.DataFrame, by: Sequence[str], value: str, clusters: Mapping[int, int]) -> pl.DataFrame:
+    """Mean, low, high and n of each group. frame: one row per prompt in each group; a single cluster has no interval.
+
+    clusters: of each prompt. The interval is Student's, for clusters of any size: see `bootstrap.Sample`.
+    """
+    sums = (
+        frame.with_columns(cluster=pl.col("prompt").replace_strict(dict(clusters), return_dtype=pl.Int64))
+        .group_by([*by, "cluster"], maintain_order=True)
+        .agg(total=pl.col(value).sum(), size=pl.len())
     )
-    factor = {n: float(half_width(n)) for n in set(means["n"]) if n > 1}
-    half = pl.col("deviation") * pl.col("n").replace_strict(factor, default=None, return_dtype=pl.Float64)
-    return means.with_columns(low=pl.col(value) - half, high=pl.col(value) + half).drop("deviation")
+    mean = (pl.col("total").sum() / pl.col("size").sum()).alias(value)
+    apart = pl.col("total") - pl.col("size") * pl.col("total").sum() / pl.col("size").sum()
+    means = sums.group_by(list(by), maintain_order=True).agg(
+        mean, squares=(apart**2).sum(), n=pl.col("size").sum().cast(pl.UInt32), clusters=pl.len()
+    )
+    factor = {count: float(half_width(count)) / (count - 1) ** 0.5 for count in set(means["clusters"]) if count > 1}
+    factors = pl.col("clusters").replace_strict(factor, default=None, return_dtype=pl.Float64)
+    half = factors * pl.col("clusters") * pl.col("squares").sqrt() / pl.col("n")
+    return means.with_columns(low=pl.col(value) - half, high=pl.col(value) + half).drop("squares", "clusters")
 
 
 def cut_to_shares(frame: pl.DataFrame, *ends: str) -> pl.DataFrame:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import polars as pl
-
 from attnscope.analysis.comparisons import Comparison
+from attnscope.analysis.own_text import own_text
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import Side
 from attnscope.errors import AttnscopeError
-from attnscope.text.segments import ANSWER, INSERTED, TEMPLATE
 
 MODELS, PROMPTS, SEED, CONDITIONS, CLASSES, VERSIONS = "models", "prompts", "seed", "conditions", "classes", "versions"
 MEASURE = "measure"
@@ -60,7 +58,7 @@ def between(one: Run, two: Run) -> list[Comparison]:
 
 def _refuse_part(one: Run, two: Run) -> None:
     """Refuse two runs that differ in nothing but how many prompts they have."""
-    numbers = {run: set(_words(run)) for run in (one, two)}
+    numbers = {run: set(own_text(run)) for run in (one, two)}
     few, many = sorted(numbers, key=lambda run: len(numbers[run]))
     if numbers[few] < numbers[many]:
         count = len(numbers[few])
@@ -105,23 +103,10 @@ def _prompts(one: Run, two: Run) -> list[Any]:
 
     Only of prompts that both runs have, by number: one of the runs may have been limited to the first few.
     """
-    words = [_words(run) for run in (one, two)]
+    words = [own_text(run) for run in (one, two)]
     common = words[0].keys() & words[1].keys()
     layouts = [run.study.prompts.model_dump(mode="json", include={"chat", "plain", "answer"}) for run in (one, two)]
     return [(layout, [each[number] for number in sorted(common)]) for layout, each in zip(layouts, words, strict=True)]
-
-
-def _words(run: Run) -> dict[int, list[tuple[str, str]]]:
-    here = (pl.col("model") == run.models[0]) & (pl.col("condition") == run.conditions[0])
-    rows = run.table("prompts").filter(here).select("prompt", "text", "spans").collect()
-    return {
-        row["prompt"]: [
-            (span["segment"], row["text"][span["start"] : span["end"]])
-            for span in row["spans"]
-            if span["segment"] not in (TEMPLATE, INSERTED, ANSWER)
-        ]
-        for row in rows.iter_rows(named=True)
-    }
 
 
 def _conditions(run: Run) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from attnscope.errors import AttnscopeError, near
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from attnscope.analysis.comparisons import Compared
+    from attnscope.analysis.compared import Compared
     from attnscope.analysis.run import Run
     from attnscope.report.comparison_tables import Sheet
 
@@ -44,6 +44,10 @@ def compare(
         )
     folder = out or (run / ("comparisons" if other is None else f"comparisons-with-{other.resolve().name}"))
     written = write_comparisons(comparisons, folder)  # before printing, which a closed pipe may interrupt
+    if other is None:
+        from attnscope.report.answer import answer
+
+        print("\n".join(answer(first)))  # noqa: T201
     for each in comparisons:
         _show(each, group)
     for path in written:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from attnscope.cli import audit, check, compare, figure, measure, models, run, schema, serve
+from attnscope.cli import audit, check, compare, confirm, figure, measure, models, plan, run, schema, serve
 from attnscope.cli.flags import speller
 from attnscope.errors import AttnscopeError
 
@@ -28,6 +28,8 @@ app.command("measure")(measure.measure)
 app.command("check")(check.check)
 app.command("models")(models.models)
 app.command("run")(run.run)
+app.command("plan")(plan.plan)
+app.command("confirm")(confirm.confirm)
 app.command("tokens")(audit.tokens)
 app.command("report")(run.report)
 app.command("compare")(compare.compare)

@@ -35,7 +35,9 @@ def run(
     limit: Limit = None,
     models: Models = None,
     swap: Swap = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print cells, tokens, time and disk space.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print cells, tokens, time, disk space and what could be found.")
+    ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Stop if any prompt can't be measured.")] = False,
     forget: Annotated[
         bool, typer.Option("--forget", help="Remove what was measured for other versions of the study.")
@@ -64,8 +66,16 @@ def run(
     folder = default_folder(study) if out is None else out
     if dry_run:
         from attnscope.cli.audit import show_estimate
+        from attnscope.cli.plan import show_plan
+        from attnscope.study.independence import dependence
 
         show_estimate(request)
+        show_plan(request)
+        prompts = request.prompts.prompts
+        clusters = [prompt.cluster for prompt in prompts]
+        copies = dependence(request.study.prompts, [prompt.fields for prompt in prompts], clusters)
+        if copies:
+            print(f"attnscope: warning: {copies}", file=sys.stderr)  # noqa: T201
         return
     _perform(request, folder, command)
 
@@ -111,7 +121,8 @@ def _summarise(outcome: Outcome, reported: Reported) -> None:
     for figure in reported.figures:
         print(f"figure {figure.name}: {reported.page.parent / 'figures' / figure.name}.{{svg,png,pdf,vl.json,csv,md}}")  # noqa: T201
     _print_warnings(reported)
-    print(f"report: {reported.page}")  # noqa: T201
+    print(f"report: {reported.page}\n")  # noqa: T201
+    print("\n".join(reported.answer))  # noqa: T201
 
 
 def _measured(outcome: Outcome) -> str:

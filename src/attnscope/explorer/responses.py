@@ -88,6 +88,8 @@ class RunFacts(BaseModel):
     name: str
     title: str
     question: str | None
+    answer: list[str]
+    """Of the report, in sentences."""
     status: str
     planned: str
     """How many models and conditions the study has, measured or not."""
@@ -112,9 +114,18 @@ class Words(BaseModel):
     strong: bool
 
 
+class SectionTable(BaseModel):
+    """Of the prose about a figure."""
+
+    columns: list[str]
+    rows: list[list[str]]
+    faint: list[bool]
+
+
 class Section(BaseModel):
     heading: str
     items: list[list[Words]]
+    tables: list[SectionTable] = []
 
 
 class Figure(BaseModel):

@@ -49,7 +49,7 @@ def _mass(run: Run) -> alt.Chart | None:
         .collect()
     )
     keys = ["model", "condition", "queries", "layer", "head", "token_class"]
-    means = cut_to_shares(mean_over_prompts(masses, keys, "mass"), "low", "high")
+    means = cut_to_shares(mean_over_prompts(masses, keys, "mass", run.cluster_of), "low", "high")
     if len(means) > MOST_BARS:
         return None
     names = run.classes

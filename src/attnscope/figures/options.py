@@ -52,7 +52,9 @@ class Options(FigureSpec):
         return [label for label in self.models or run.models if label in run.models]
 
     def conditions_of(self, run: Run) -> list[str]:
-        return [name for name in self.conditions or run.conditions if name in run.conditions]
+        """Without placebos, unless the figure names them: they are nothing but a control's second draw."""
+        drawn = [name for name in run.conditions if run.study.condition(name).redraws is None]
+        return [name for name in self.conditions or drawn if name in run.conditions]
 
     def renamed(self, old: str, new: str) -> Self:
         """The same figure of a model that is called otherwise."""

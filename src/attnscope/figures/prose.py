@@ -59,16 +59,31 @@ class Document:
     sections: tuple[Section, ...]
 
 
-def document(title: str, sections: Mapping[str, Sequence[Text | None]]) -> Document:
-    """Bullets under headings; sentences that don't hold (None or empty) and sections without any are left out."""
+def document(title: str, sections: Mapping[str, Sequence[Text | Table | None]]) -> Document:
+    """Bullets and tables under headings; what doesn't hold (None or empty) and sections without any are left out."""
     bullets = [bulleted(heading, texts) for heading, texts in sections.items()]
     return Document(title, tuple(section for section in bullets if section.blocks))
 
 
-def bulleted(heading: str, texts: Iterable[Text | None]) -> Section:
-    """A section of bullets, without those that are None or empty."""
-    items = tuple(text for text in texts if text)
-    return Section(heading, (Bullets(items),) if items else ())
+def bulleted(heading: str, texts: Iterable[Text | Table | None]) -> Section:
+    """A section of bullets, without those that are None or empty, and of tables below them."""
+    given = [each for each in texts if each]
+    items = tuple(each for each in given if not isinstance(each, Table))
+    return Section(
+        heading, ((Bullets(items),) if items else ()) + tuple(each for each in given if isinstance(each, Table))
+    )
+
+
+def by_panel(titles: Sequence[str], facts: Mapping[str, Mapping[str, str | None]]) -> list[Text | Table]:
+    """What is told of every panel: a sentence for each fact if there is one panel, else a table with a row for each.
+
+    facts: by what is told, the words of each panel that has it.
+    """
+    known = {what: found for what, found in facts.items() if any(found.values())}
+    if len(titles) == 1 or not known:
+        return [f"{what}: {found[titles[0]]}." for what, found in known.items()]
+    rows = tuple((title, *(found.get(title) or "" for found in known.values())) for title in titles)
+    return [Table(("", *known), rows, tuple(False for _ in rows))]
 
 
 def pieces(text: Text) -> list[tuple[str, bool]]:
@@ -244,3 +259,11 @@ def _spoken(section: Section) -> Iterator[str]:
                 yield plain(block.text)
             case Bullets():
                 yield from (plain(item) for item in block.items)
+            case Table():
+                yield from (_spoken_row(block.columns, row) for row in block.rows)
+
+
+def _spoken_row(columns: Sequence[str], row: Sequence[str]) -> str:
+    """The first cell names the row."""
+    cells = [f"{column}: {cell}" for column, cell in zip(columns[1:], row[1:], strict=True) if cell]
+    return f"{row[0]}: {'; '.join(cells)}."

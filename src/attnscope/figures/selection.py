@@ -12,6 +12,7 @@ import altair as alt
 import polars as pl
 
 from attnscope.analysis.run import Run
+from attnscope.analysis.spread import extent
 from attnscope.errors import AttnscopeError
 from attnscope.figures import sentences
 from attnscope.figures.kind import Look
@@ -58,6 +59,16 @@ def laid_out(layouts: Sequence[tuple[str, str | None]]) -> str:
         return f"Prompts {next(iter(by_layout))}"
     parts = [f"{words} for {sentences.listed(names)}" for words, names in by_layout.items()]
     return f"Prompts {', '.join(parts)}" if parts else ""
+
+
+def prompts_words(run: Run, n: pl.Series) -> str:
+    """How many prompts numbers are over, and how many clusters, where prompts of one are not independent."""
+    least, most = extent(n)
+    clusters, every = len(set(run.cluster_of.values())), len(run.cluster_of)
+    if clusters == every:
+        return sentences.range_of(least, most, "prompt")
+    up_to = "" if least == every else "up to "
+    return f"{sentences.range_of(least, most, 'prompt')} in {up_to}{sentences.counted(clusters, 'cluster')}"
 
 
 def models(run: Run, options: Options) -> list[str]:

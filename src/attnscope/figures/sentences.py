@@ -7,6 +7,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+from attnscope.analysis.effects import FEWEST
+
 
 def number(value: float) -> str:
     """Four decimals; small ones with three significant digits."""
@@ -38,20 +40,41 @@ def range_of(low: float, high: float, what: str) -> str:
     return counted(high, what) if low == high else f"{low:.0f} to {counted(high, what)}"
 
 
+def prompts_in_clusters(prompts: float, clusters: float) -> str:
+    """`40 prompts`, `40 prompts in 17 clusters`."""
+    words = counted(prompts, "prompt")
+    return words if clusters == prompts else f"{words} in {counted(clusters, 'cluster')}"
+
+
+def untested(prompts: float, clusters: float | None = None) -> str:
+    """Why there is neither an interval nor a test. clusters: None if unknown."""
+    if prompts < FEWEST:
+        return "too few prompts for a test"
+    if clusters is None:
+        return "no test is possible with these clusters of prompts"
+    if clusters < FEWEST:
+        return "too few clusters of prompts for a test"
+    return "one cluster has most of the prompts, so there is no test"
+
+
 def listed(words: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def extreme(values: Mapping[str, float], what: str, *, most: bool) -> str | None:
-    """The one largest (or smallest) of several; none if two share it."""
+def largest(values: Mapping[str, float], *, most: bool = True) -> str | None:
+    """The largest (or smallest) of several, as in `0.1, at A`; none if two share it."""
     if len(values) < 2:
         return None
     best = max(values.values()) if most else min(values.values())
     names = [name for name, value in values.items() if value == best]
-    if len(names) > 1:
-        return None
-    return f"The {'largest' if most else 'smallest'} {what} is {number(best)}, at {names[0]}."
+    return f"{number(best)}, at {names[0]}" if len(names) == 1 else None
+
+
+def extreme(values: Mapping[str, float], what: str, *, most: bool) -> str | None:
+    """A sentence about the largest (or smallest) of several; none if two share it."""
+    found = largest(values, most=most)
+    return None if found is None else f"The {'largest' if most else 'smallest'} {what} is {found}."
 
 
 def trend(values: Mapping[str, float], what: str) -> str | None:
@@ -87,11 +110,6 @@ def comparison(
     if low is None or high is None:
         return f"{sentence}."
     return f"{sentence}; their intervals {'do not overlap' if low > high else 'overlap'}."
-
-
-def within(where: str, sentence: str | None) -> str | None:
-    """A sentence about one part of a figure, such as a panel."""
-    return f"{where}: {sentence[0].lower()}{sentence[1:]}" if sentence else None
 
 
 def leader(values: Mapping[str, float]) -> str | None:

@@ -8,9 +8,11 @@ from typing import Any
 
 import polars as pl
 
-from attnscope.analysis.comparisons import Compared
-from attnscope.analysis.effects import FALSE_DISCOVERIES, FEWEST
+from attnscope.analysis.compared import TEN, Compared
+from attnscope.analysis.discoveries import FALSE_DISCOVERIES, needed
+from attnscope.analysis.effects import FEWEST, SKEWED
 from attnscope.analysis.matching import BY_NUMBER
+from attnscope.analysis.multiverse import multiverse, verdicts
 from attnscope.analysis.sides import CHANGE, DILUTION, ENRICHMENT, MASS, REDISTRIBUTION, Side
 from attnscope.analysis.two_runs import PROMPTS
 from attnscope.figures import sentences
@@ -55,9 +57,10 @@ def summary(found: Compared, queries: str) -> list[Sheet]:
     overall = found.overall.filter(pl.col("queries") == queries)
     rows, grayed = [], []
     for row in _of(overall, MASS):
-        rows.append((row["token_class"], ends(row), sign(row["q"]), _counts(row)))
+        rows.append((row["token_class"], ends(row), sign(row["q"]), _counts(row), signed(row["median"]), _ten(row)))
         grayed.append(row["sure"] is False)
-    classes = Sheet("change in mass, mean over heads", ("class", "difference", "q", "heads that change"), rows, grayed)
+    names = ("class", "difference", "q", "heads that change", "median head", "share of ten heads")
+    classes = Sheet("change in mass, mean over heads", names, rows, grayed)
     top = _top(found.heads.filter(pl.col("queries") == queries), overall, 1)
     columns = [top.columns.index(name) for name in ("class", "head", "difference", "q")]
     strongest = [tuple(row[column] for column in columns) for row in top.rows]
@@ -68,12 +71,14 @@ def summary(found: Compared, queries: str) -> list[Sheet]:
 
 def facts(found: Compared) -> list[str]:
     """Sentences about how the comparison was made."""
-    n = found.overall.filter(pl.col("n") > 0)["n"]
-    least, most = int(n.min() or 0), int(n.max() or 0)  # type: ignore[arg-type]
-    many = f"{most}" if least == most else f"{least} to {most}"
+    some = found.overall.filter(pl.col("n") > 0)
+    least, most = int(some["n"].min() or 0), int(some["n"].max() or 0)  # type: ignore[arg-type]
+    clusters = int(some["clusters"].max() or 0)  # type: ignore[arg-type]
     one, two = found.comparison.prompts_of
     if found.comparison.paired:
-        known = [f"n = {many} prompt{'s' * (most != 1)}, paired by prompt; {found.method}."]
+        many = sentences.prompts_in_clusters(most, clusters)
+        many = many if least == most else f"{least} to {many}"
+        known = [f"n = {many}, paired by prompt; {found.method}."]
         left = len(one ^ two)
         known += [f"{sentences.counted(left, 'prompt')} that only one side has: left out."] if left else []
     else:
@@ -86,14 +91,42 @@ def facts(found: Compared) -> list[str]:
         theirs = len(found.heads.unique(["layer_two", "head_two"]))
         mine = f"{len(pairs)} of {every[0]} heads of {arms[0].model}"
         known.append(f"Compared: {mine} and {theirs} of {every[1]} of {arms[1].model}.")
-    if most < FEWEST:
-        known.append(f"With fewer than {FEWEST} prompts there is no interval and no test.")
+    if clusters < FEWEST:
+        what = "prompts" if clusters == most else "clusters of prompts"
+        known.append(f"With fewer than {FEWEST} {what} there is no interval and no test.")
+    elif found.overall["low"].is_null().all():
+        known.append("One cluster has most of the prompts, so there is no interval and no test.")
+    known += [*_too_few(found), *_skewed(found)]
     if found.heads["floor"].is_null().all():
         known.append("How far rounding moves attention was not measured.")
     else:
         worst: Any = found.heads.filter(pl.col("quantity") == MASS)["floor"].max()
         known.append(f"Rounding causes differences in mass of {worst:.1g} on average in the worst head.")
     return known
+
+
+def _too_few(found: Compared) -> Iterator[str]:
+    """What so few prompts can't show."""
+    tested = found.overall.filter(pl.col("quantity") == MASS, pl.col("p").is_not_null(), pl.col("tested") > 0)
+    for row in tested.head(1).iter_rows(named=True):
+        together = needed(row["smallest_p"], row["tested"])
+        if together > 1:
+            alone = min(1.0, row["smallest_p"] * row["tested"])
+            yield (
+                f"Few prompts: no p can be below {row['smallest_p']:.2g}, so among {row['tested']:,} tests the "
+                f"smallest q that a single head can reach is {alone:.2g}; q < {FALSE_DISCOVERIES} takes "
+                f"{together:,} heads at once."
+            )
+
+
+def _skewed(found: Compared) -> Iterator[str]:
+    significant = found.heads.filter(pl.col("quantity") == MASS, pl.col("sure"))
+    skewed = significant.filter(pl.col("skew").abs() > SKEWED)
+    if len(skewed):
+        yield (
+            f"In {len(skewed)} of {sentences.counted(len(significant), 'significant head')} (mass, all classes and "
+            f"query groups) the differences are strongly skewed (beyond {SKEWED}): a few prompts carry the mean there."
+        )
 
 
 def _differing(found: Compared) -> list[str]:
@@ -124,15 +157,21 @@ def _classes(overall: pl.DataFrame, sides: tuple[str, str]) -> Sheet:
                 row["token_class"],
                 sentences.number(row["one"]),
                 sentences.number(row["two"]),
-                ends(row),
+                ends(row) if row["one"] or row["two"] else "no tokens",
                 _ratio(enriched),
                 sign(row["q"]),
                 _counts(row),
+                signed(row["median"]),
+                f"{row['rising']:.0%} / {row['falling']:.0%}",
+                _ten(row),
                 share(row["reliability"]),
             )
         )
         grayed.append(row["sure"] is False)
-    columns = ("class", *sides, "difference", "enrichment", "q", "heads", "reliability")
+    columns = (
+        *("class", *sides, "difference", "enrichment", "q", "heads"),
+        *("median head", "rise / fall", "share of ten heads", "reliability"),
+    )
     return Sheet("mass by class, mean over the heads compared", columns, rows, grayed)
 
 
@@ -194,8 +233,23 @@ def _of(frame: pl.DataFrame, quantity: str) -> Iterator[Row]:
 
 
 def _counts(row: Row) -> str:
-    """How many heads change significantly; empty where that was not tested."""
-    return "" if row["up"] is None else f"{row['up']} up, {row['down']} down of {row['heads']}"
+    """How many heads change significantly, with a bound on how many of these have an effect."""
+    if row["up"] is None:
+        return "" if row["low"] is not None else sentences.untested(row["n"], row["clusters"])
+    found = row["up"] + row["down"]
+    same = "" if row["same"] is None else f", {row['same']} within the margin"
+    if not found and needed(row["smallest_p"], row["tested"]) > 1:
+        return f"too few prompts to tell{same}"
+    words = f"{row['up']} up, {row['down']} down{same} of {row['heads']}"
+    return f"{words} (at least {row['true_at_least']} real)" if found and row["true_at_least"] else words
+
+
+def _ten(row: Row) -> str:
+    return "" if row["top_ten"] is None or row["heads"] <= TEN else f"{row['top_ten']:.0%}"
+
+
+def signed(value: float | None) -> str:
+    return "" if value is None else f"{'+' * (value > 0)}{sentences.number(value)}"
 
 
 def ends(row: Row) -> str:
@@ -221,7 +275,10 @@ def share(value: float | None) -> str:
 
 
 def size(row: Row) -> str:
-    return "" if row["size"] is None else f"{row['size']:.2f}"
+    """The effect size, with its interval."""
+    if row["size"] is None or row["size_low"] is None:
+        return "" if row["size"] is None else f"{row['size']:.2f}"
+    return f"{row['size']:.2f} ({row['size_low']:.2f} to {row['size_high']:.2f})"
 
 
 NOTE = f"In italics: not significant (q >= {FALSE_DISCOVERIES}), or within rounding error. No q: not tested."
@@ -235,7 +292,40 @@ def comparison_section(found: Compared, groups: Sequence[str]) -> Section:
     return Section(found.comparison.name, (Paragraph(" ".join(facts(found))), *tables))
 
 
+def robustness_sections(found: Sequence[Compared]) -> list[Section]:
+    """For each comparison, what all ways of counting agree on, class by class."""
+    sections = []
+    for each in found:
+        if not each.comparison.paired or each.comparison.kind == "placebo":
+            continue
+        rows = [
+            (
+                row["token_class"],
+                f"{signed(row['low'])} to {signed(row['high'])}" if row["choices"] else "",
+                f"{row['up']} up, {row['down']} down" + (f", {row['empty']} without tokens" if row["empty"] else ""),
+                f"{row['distinct']}",
+                f"{row['significant_up']} up, {row['significant_down']} down",
+                row["flips"] or ("same sign under all" if row["choices"] else ""),
+            )
+            for row in verdicts(multiverse(each.comparison)).iter_rows(named=True)
+        ]
+        columns = (
+            "class",
+            "difference, smallest to largest",
+            "of all choices",
+            "different numbers",
+            "with p < 0.05",
+            "sign",
+        )
+        if rows:
+            table = Table(columns, tuple(rows), tuple(False for _ in rows))
+            sections.append(Section(each.comparison.name, (table,)))
+    return sections
+
+
 def comparisons_document(found: Sequence[Compared]) -> Document:
     """All comparisons, and how to read their tables."""
     sections = [comparison_section(each, list(dict.fromkeys(each.overall["queries"]))) for each in found]
-    return Document("Comparisons", (*sections, Section("How to read the tables", (Paragraph(NOTE),))))
+    robust = robustness_sections(found)
+    counts = [Section("Does it depend on how one counts?", tuple(robust))] if robust else []
+    return Document("Comparisons", (*sections, *counts, Section("How to read the tables", (Paragraph(NOTE),))))

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from attnscope.analysis.own_text import dependence_of
 from attnscope.analysis.run import Run
 from attnscope.attention.input import InputCheck
 from attnscope.figures import sentences
 from attnscope.figures.prose import Document, bulleted
 from attnscope.figures.selection import LAYOUTS
 from attnscope.runs.manifest import Noise
+from attnscope.study.independence import cluster_field
 
 MOST_REASONS = 5
 
@@ -152,6 +154,24 @@ def _range(layers: list[int]) -> str:
     return f"layer{'s' * (len(layers) > 1)} {sentences.listed([str(layer) for layer in layers])}"
 
 
+def _clusters(run: Run, prompts: int) -> Iterator[str]:
+    """What counts as independent."""
+    field, clusters = cluster_field(run.study.prompts), len(set(run.cluster_of.values()))
+    if field is not None:
+        yield (
+            f"Prompts with the same {field} count as one: {sentences.counted(clusters, 'cluster')} are the unit of all "
+            "intervals and tests."
+        )
+    elif clusters < prompts:
+        yield (
+            f"{sentences.counted(prompts - clusters, 'prompt')} are copies of others: {clusters} different prompts are "
+            "the unit of all intervals and tests."
+        )
+    copies = dependence_of(run)
+    if copies:
+        yield f"WARNING: {copies}."
+
+
 def _of_prompts(run: Run) -> Iterator[str]:
     prompts = run.table("prompts").select("model", "condition", "prompt", "aligned", "remerged").collect()
     counts = {tuple(side): count for *side, count in prompts.group_by("model", "condition").len().iter_rows()}
@@ -163,6 +183,7 @@ def _of_prompts(run: Run) -> Iterator[str]:
     whole = prompts.group_by("prompt").len().filter(pl.col("len") == arms)
     every = prompts["prompt"].n_unique()
     yield f"{len(whole)} of {sentences.counted(every, 'prompt')} were measured under every model and condition."
+    yield from _clusters(run, every)
     dropped = run.manifest.dropped
     if not dropped:
         yield "No prompt was dropped."

@@ -9,19 +9,28 @@ from attnscope.analysis.run import Run
 from attnscope.figures import KINDS
 from attnscope.runs.integrity import file_sha256, is_intact
 
-PAGE, EVIDENCE, EVIDENCE_DATA = "report.html", "evidence.md", "evidence.json"
+PAGE, EVIDENCE, EVIDENCE_DATA, ANSWER = "report.html", "evidence.md", "evidence.json", "answer.json"
 FIGURES, COMPARISONS = "figures", "comparisons"
 INDEX = "report.json"
 
 
 def write_index(run: Run) -> None:
     """List the report's files as they are now; the last step of a report."""
-    files = [run.path / name for name in (PAGE, EVIDENCE, EVIDENCE_DATA)]
+    files = [run.path / name for name in (PAGE, EVIDENCE, EVIDENCE_DATA, ANSWER)]
     files += [path for folder in (FIGURES, COMPARISONS) for path in sorted((run.path / folder).glob("[!.]*"))]
     content = {**_made_from(run), "files": {_name(run, path): file_sha256(path) for path in files if path.is_file()}}
     partial = run.path / f".{INDEX}.partial"
     partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
     partial.replace(run.path / INDEX)
+
+
+def written_answer(run: Run) -> list[str]:
+    """The answer to the study's question as the report gives it; none if there is no report of the run as it is now."""
+    digest = (_index(run) or {}).get(ANSWER)
+    if digest is None or not is_intact(run.path / ANSWER, digest):
+        return []
+    sentences: list[str] = json.loads((run.path / ANSWER).read_text(encoding="utf-8"))
+    return sentences
 
 
 def is_reported(path: Path) -> bool:

@@ -11,7 +11,7 @@ import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from attnscope.analysis.comparisons import Compared
+from attnscope.analysis.compared import Compared
 from attnscope.analysis.head_kinds import head_kinds
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import empty_classes
@@ -20,7 +20,7 @@ from attnscope.figures.library import chart_library
 from attnscope.figures.prose import Document, html
 from attnscope.figures.write import Figure
 from attnscope.measures.names import SCORES
-from attnscope.report.comparison_tables import comparison_section
+from attnscope.report.comparison_tables import comparison_section, robustness_sections
 from attnscope.report.files import PAGE
 
 MOST_ROWS = 400  # of a table shown; the csv beside the figure has them all
@@ -32,6 +32,7 @@ def write_page(
     undrawn: Mapping[str, str],
     compared: Sequence[Compared],
     evidence: Document,
+    answer: Sequence[str],
     command: str,
     folder: Path,
 ) -> None:
@@ -43,6 +44,8 @@ def write_page(
     page = environment.get_template("report.html.jinja").render(
         title=run.study.title or run.path.name,
         question=run.study.question,
+        answer=answer,
+        robustness=[html(each) for each in robustness_sections(compared)],
         summary=summary_of(run),
         figures=[_figure(figure) for figure in figures],
         undrawn=undrawn,

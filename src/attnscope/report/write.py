@@ -10,6 +10,7 @@ from tempfile import mkdtemp
 
 from attnscope.analysis.cache import caching_results
 from attnscope.analysis.head_kinds import scores
+from attnscope.analysis.own_text import dependence_of
 from attnscope.analysis.ranking import ranked_by_distance
 from attnscope.analysis.run import ChangedError, Run
 from attnscope.analysis.sides import empty_classes
@@ -19,9 +20,10 @@ from attnscope.figures.prose import as_json, markdown
 from attnscope.figures.validation import options_of
 from attnscope.figures.write import Figure, make_figure, write_figure
 from attnscope.places import writing
+from attnscope.report.answer import answer
 from attnscope.report.comparisons import write_comparisons
 from attnscope.report.evidence import evidence_card, input_warnings
-from attnscope.report.files import COMPARISONS, EVIDENCE, EVIDENCE_DATA, FIGURES, PAGE, write_index
+from attnscope.report.files import ANSWER, COMPARISONS, EVIDENCE, EVIDENCE_DATA, FIGURES, PAGE, write_index
 from attnscope.report.page import write_page
 from attnscope.runs.integrity import DamagedError
 from attnscope.runs.manifest import without_packages
@@ -38,7 +40,9 @@ class Reported:
     empty: list[str]
     """Classes that no token belongs to."""
     warnings: list[str]
-    """Prompts that may not be the input a model was trained on."""
+    """Prompts that may not be the input a model was trained on, or not independent."""
+    answer: list[str]
+    """The answer to the study's question, in sentences."""
 
 
 def report_run(path: Path | str) -> Reported:
@@ -80,9 +84,13 @@ def _report(run: Run, workshop: Path) -> Reported:
     if compared:
         write_comparisons(compared, workshop / COMPARISONS)
     again = run.manifest.command or f"attnscope run {run.path / 'study.yaml'} --out {run.path}"
-    write_page(run, figures, undrawn, compared, evidence, again, workshop)
+    sentences = answer(run)
+    (workshop / ANSWER).write_text(json.dumps(sentences, ensure_ascii=False, indent=1), encoding="utf-8")
+    write_page(run, figures, undrawn, compared, evidence, sentences, again, workshop)
     warnings = [warning for model in run.models for warning in input_warnings(run, model)]
-    reported = Reported(run.path / PAGE, figures, undrawn, empty_classes(run), warnings)
+    copies = dependence_of(run)
+    warnings += [copies] if copies else []
+    reported = Reported(run.path / PAGE, figures, undrawn, empty_classes(run), warnings, sentences)
     _take_place(workshop, run.path)
     write_index(run)
     return reported

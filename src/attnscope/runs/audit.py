@@ -9,7 +9,7 @@ import numpy as np
 
 from attnscope.models.load import Description
 from attnscope.runs.cells import Cell, CellMaker
-from attnscope.runs.compatibility import fitting_models
+from attnscope.runs.compatibility import chosen_layers, fitting_models
 from attnscope.runs.manifest import Dropped
 from attnscope.runs.request import RunRequest
 from attnscope.study.schema import ModelSpec
@@ -38,6 +38,15 @@ def audits(request: RunRequest) -> list[Audit]:
         cells, dropped = maker.make()
         results.append(Audit(spec, description, cells, dropped))
     return results
+
+
+def heads_measured(request: RunRequest) -> dict[str, int]:
+    """By model: how many heads the study measures, of all its layers together."""
+    measure, counts = request.study.measure, {}
+    for spec, description in fitting_models(request):
+        heads = description.facts.heads if measure.heads == "all" else len(measure.heads)
+        counts[spec.label] = heads * len(chosen_layers(measure.layers, description.facts))
+    return counts
 
 
 def inserted_characters(cell: Cell) -> int:

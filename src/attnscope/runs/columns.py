@@ -33,6 +33,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
     "prompts": (
         *_CELL,
         Column("name", pa.string(), "what the study calls the prompt"),
+        Column("cluster", pa.string(), "prompts with the same one are not independent; statistics count it once"),
         Column("text", pa.string(), "the full text the model was given"),
         Column("spans", pa.list_(_SPAN), "its segments as character ranges, in order and without gaps"),
         Column("tokens", pa.int32(), "number of tokens"),

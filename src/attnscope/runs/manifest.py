@@ -20,7 +20,7 @@ from attnscope.runs.integrity import DamagedError, sha256
 from attnscope.study.schema import Study
 
 MANIFEST, STUDY = "manifest.json", "study.yaml"
-VERSION = 6
+VERSION = 7
 _ZEROS = "0" * 64
 
 Status = Literal["running", "stopped", "finished"]
@@ -131,7 +131,7 @@ class Manifest(_Section):
     """A run's description of itself."""
 
     sha256: str = _ZEROS
-    version: Literal[6] = 6
+    version: Literal[7] = 7
     status: Status
     key: str
     """Changes with anything the tables depend on, except the models."""

@@ -63,7 +63,7 @@ class RunRequest:
         """Changes with anything the tables depend on, except the models."""
         content = {
             "study": self.study.model_dump(mode="json"),
-            "prompts": [[prompt.name, dict(prompt.fields)] for prompt in self.prompts.prompts],
+            "prompts": [[each.name, dict(each.fields), each.cluster] for each in self.prompts.prompts],
             "versions": versions(),
             "plugins": plugins(_IN_TABLES),
             "format": VERSION,

@@ -105,6 +105,7 @@ def _prompts(cell: Cell, key: str, axes: ModelAxes, record: Record) -> pa.Record
     alignment = cell.alignment
     columns = {
         "name": cell.prompt.name,
+        "cluster": cell.prompt.cluster,
         "text": cell.text.text,
         "spans": [[vars(span) for span in cell.text.spans]],
         "tokens": len(cell.tokens),

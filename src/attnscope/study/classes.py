@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError
@@ -20,6 +20,11 @@ class ClassSpec(Spec):
     model_config = ConfigDict(extra="allow", frozen=True)  # the rule's key, which may come from a plugin
 
     within: str | None = Field(None, description="For characters or regex: only in this segment.")
+    share: Literal["characters", "whole", "majority", "first"] = Field(
+        "characters",
+        description="How a token is counted that has characters of other classes too: by its share of characters; or "
+        "as a whole, if the class has any of them (whole), at least half (majority), or the first one (first).",
+    )
     label: Line | None = Field(None, description="Its name in figures; by default the class's name.")
     colour: Colour | None = Field(None, description="Its colour in figures.")
 
@@ -46,13 +51,13 @@ class ClassSpec(Spec):
     def parsed(self) -> Rule:
         """Its rule, parsed."""
         ((key, argument),) = (self.model_extra or {}).items()
-        return Rule(rules_by_key()[key], "" if argument is True else argument, self.within)
+        return Rule(rules_by_key()[key], "" if argument is True else argument, self.within, self.share)
 
     @property
     def rule(self) -> str:
         """Its rule as text, as in `attnscope measure --class`."""
         rule = self.parsed
-        return written_rule(rule.kind, rule.argument, rule.within)
+        return written_rule(rule.kind, rule.argument, rule.within, rule.share)
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
@@ -75,7 +80,7 @@ def _from_text(text: str) -> dict[str, Any]:
     except AttnscopeError as error:
         context = {"why": error.what, "near": f"{error.allowed}; {error.todo}"}
         raise PydanticCustomError("one_of", "{why}", context) from None
-    return {rule.kind.study_key: rule.argument or True, "within": rule.within}
+    return {rule.kind.study_key: rule.argument or True, "within": rule.within, "share": rule.share}
 
 
 def _refuse_wrong_argument(rule: ClassRule, argument: Any, within: Any) -> None:

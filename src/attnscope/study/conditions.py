@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError
@@ -23,6 +23,12 @@ class ConditionSpec(Spec):
     label: Line | None = Field(None, description="Its name in figures; by default the condition's name.")
     colour: Colour | None = Field(None, description="The colour of its line or bar, such as '#ff7f0e'.")
     edits: list[AnyPromptEdit] = Field(default_factory=list, description="The edits, in order, each with its own keys.")
+    control: Literal["redraw"] | None = Field(
+        None,
+        description="`redraw`: draw its random text a second time, as a condition of its own. The difference between "
+        "the two is a placebo: what chance alone gives.",
+    )
+    redraws: str | None = Field(None, description="Written by attnscope: the condition that this one draws again.")
 
     @model_validator(mode="before")
     @classmethod
@@ -34,6 +40,16 @@ class ConditionSpec(Spec):
         own = {key: value for key, value in data.items() if key in cls.model_fields}
         edit = {key: value for key, value in data.items() if key not in own and value is not None}
         return {**own, "edits": _flat_edit(edit)} if not own.get("edits") else _refuse_both(edit)
+
+    @property
+    def is_random(self) -> bool:
+        """Whether a second draw would give another prompt."""
+        return any(edit.is_random for edit in self.edits)
+
+    def redrawn(self) -> ConditionSpec:
+        """The same condition drawn a second time."""
+        names = {"name": f"{self.name} (placebo)", "label": self.label and f"{self.label} (placebo)"}
+        return self.model_copy(update={**names, "colour": None, "control": None, "redraws": self.name})
 
     @property
     def is_base(self) -> bool:
@@ -54,6 +70,7 @@ class ConditionSpec(Spec):
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         listed = handler.resolve_ref_schema(handler(schema))
+        listed["properties"].pop("redraws")  # it is in manifests only
         shared = {name: field for name, field in listed["properties"].items() if name != "edits"}
         flat = []
         for edit in PROMPT_EDITS.members.values():

@@ -141,6 +141,10 @@ def _of_conditions(study: Study) -> Iterator[Problem]:
     yield from _duplicates([(*at, "name") for at in places], study.conditions, "name")
     yield from _labels([(*at, "label") for at in places], [spec.label or spec.name for spec in study.conditions])
     for number, spec in enumerate(study.conditions):
+        if spec.control == "redraw" and not spec.is_random:
+            what = f"nothing in '{spec.name}' is drawn at random, so a second draw would be the same"
+            random = "an edit with random text, such as insert: {sentence: random}"
+            yield Problem(("conditions", number, "control"), what, random)
         earlier = [each.name for each in study.conditions[:number] if each.inserts]
         for place, edit in enumerate(spec.edits):
             match = edit.match if isinstance(edit, Insert) else None

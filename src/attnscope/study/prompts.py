@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import polars as pl
 
 from attnscope.errors import AttnscopeError, near
 from attnscope.study.consistency import RESERVED, Problem, layouts_of
+from attnscope.study.independence import cluster_field
 from attnscope.study.schema import PromptsSpec, Study
 from attnscope.text.layout import Layout, Layouts
 from attnscope.text.sets import PROMPT_SETS
@@ -36,6 +38,8 @@ class Prompt:
     number: int
     name: str
     fields: Mapping[str, str]
+    cluster: str
+    """Prompts of one cluster are not independent; without clusters, each has its own, shared by identical prompts."""
 
 
 @dataclass(frozen=True)
@@ -51,27 +55,34 @@ class PromptList:
 def read_prompts(study: Study, folder: Path) -> PromptList:
     """The prompts of a study. folder: of the study file; a file of prompts is relative to it."""
     spec = study.prompts
-    layouts = layouts_of(spec)
     if spec.set is not None:
-        chosen = PROMPT_SETS.find(spec.set, f"prompts.set: {spec.set}")
-        with PROMPT_SETS.blamed(spec.set, "make"):
-            made = chosen.make(spec.count or GENERATED, study.seed if spec.seed is None else spec.seed, spec.options)
-            rows = [dict(row) for row in made]
-        layouts = layouts or chosen.layouts
-        origin = f"set {spec.set}"
+        seed = study.seed if spec.seed is None else spec.seed
+        rows, origin = rows_of_set(spec.set, spec.count or GENERATED, seed, spec.options), f"set {spec.set}"
     elif spec.file is not None:
-        rows, origin = _from_file(folder / spec.file, spec.file), f"file {spec.file}"
+        rows, origin = rows_of_file(folder / spec.file, spec.file), f"file {spec.file}"
     else:
         rows, origin = list(spec.items or ()), "the study's own items"
     rows = rows[: spec.count]
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    if layouts is None:
-        layouts = _default_layouts(spec, columns)
-    prompts = tuple(_prompt(number, row, spec, layouts) for number, row in enumerate(rows))
+    layouts = layouts_of_rows(spec, rows)
+    prompts = _clustered(
+        [_prompt(number, row, spec, layouts) for number, row in enumerate(rows)], rows, cluster_field(spec)
+    )
     for name, count in Counter(prompt.name for prompt in prompts).items():
         if count > 1:
             raise _wrong(f"{count} prompts are named '{name}'", ("id",), "a different name for each prompt")
     return PromptList(prompts, layouts, f"{origin}, {len(rows)}")
+
+
+def rows_of_set(name: str, count: int, seed: int, options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    chosen = PROMPT_SETS.find(name, f"prompts.set: {name}")
+    with PROMPT_SETS.blamed(name, "make"):
+        return [dict(row) for row in chosen.make(count, seed, options)]
+
+
+def layouts_of_rows(spec: PromptsSpec, rows: Sequence[Mapping[str, Any]]) -> Layouts:
+    """How a study lays out its prompts: as it says, as its set says, or one field after the other."""
+    given = layouts_of(spec) or (PROMPT_SETS.members[spec.set].layouts if spec.set is not None else None)
+    return given or _default_layouts(spec, list(dict.fromkeys(key for row in rows for key in row)))
 
 
 def _default_layouts(spec: PromptsSpec, columns: Sequence[str]) -> Layouts:
@@ -105,7 +116,8 @@ def _prompt(number: int, row: Mapping[str, Any], spec: PromptsSpec, layouts: Lay
             )
     if spec.id is not None and spec.id not in row:
         raise _wrong(f"prompt {number} has no '{spec.id}'", ("id",), near(spec.id, row))
-    return Prompt(number, str(row[spec.id]) if spec.id else str(number), fields)
+    name = str(row[spec.id]) if spec.id else str(number)
+    return Prompt(number, name, fields, name)
 
 
 def _naming(field: str, spec: PromptsSpec, layouts: Layouts) -> tuple[str, ...]:
@@ -118,7 +130,42 @@ def _naming(field: str, spec: PromptsSpec, layouts: Layouts) -> tuple[str, ...]:
     return ("answer", "field")
 
 
-def _from_file(path: Path, name: str) -> list[dict[str, Any]]:
+def _clustered(prompts: Sequence[Prompt], rows: Sequence[Mapping[str, Any]], cluster: str | None) -> tuple[Prompt, ...]:
+    """The prompts with their clusters: those of a field, or one for each prompt. Copies of a prompt share one."""
+    names = [each.name for each in prompts]
+    if cluster is not None:
+        for prompt, row in zip(prompts, rows, strict=True):
+            if not _names_a_cluster(row.get(cluster)):
+                raise _wrong(f"prompt {prompt.number} has no '{cluster}'", ("cluster",), near(cluster, row))
+        names = [_cluster_name(row[cluster]) for row in rows]
+    same: dict[str, str] = {}  # by name of a cluster, another that has a copy of one of its prompts
+    firsts: dict[tuple[str, ...], str] = {}
+    for prompt, name in zip(prompts, names, strict=True):
+        first = _last(same, firsts.setdefault(tuple(prompt.fields.values()), name))
+        if first != _last(same, name):
+            same[_last(same, name)] = first
+    return tuple(replace(each, cluster=_last(same, name)) for each, name in zip(prompts, names, strict=True))
+
+
+def _last(links: Mapping[str, str], name: str) -> str:
+    while name in links:
+        name = links[name]
+    return name
+
+
+def _names_a_cluster(value: object) -> bool:
+    """Texts and numbers do."""
+    if isinstance(value, str):
+        return bool(value.strip())
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _cluster_name(value: Any) -> str:
+    """1 and 1.0 are the same."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def rows_of_file(path: Path, name: str) -> list[dict[str, Any]]:
     readers: dict[str, Callable[[Path], list[dict[str, Any]]]]
     readers = {".jsonl": _jsonl, ".csv": _csv, ".parquet": lambda path: pl.read_parquet(path).to_dicts()}
     if path.suffix.lower() not in readers:

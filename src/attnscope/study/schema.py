@@ -97,6 +97,11 @@ class PromptsSpec(Spec):
         "a segment.",
     )
     answer: AnswerSpec | None = Field(None, description="The answer that follows the prompt.")
+    cluster: str | None = Field(
+        None,
+        description="The field that says which prompts belong together: those of one cluster are not independent. By "
+        "default that of the set, if it has one; identical prompts always belong together.",
+    )
 
     @model_validator(mode="after")
     def _one_of_each(self) -> PromptsSpec:
@@ -223,9 +228,24 @@ class Study(Spec):
     conditions: list[ConditionSpec] = Field(
         default=[ConditionSpec(name="none")], min_length=1, description="Conditions: edits of the prompt."
     )
+    margin: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="The smallest change in a share of attention that matters. With it, heads are also tested for "
+        "having no change: within the margin on either side (two one-sided tests).",
+    )
     classes: dict[str, ClassSpec] = Field(default_factory=dict, description="Classes of tokens; `other` always exists.")
     measure: MeasureSpec = Field(default_factory=lambda: MeasureSpec(), description="What is measured.")
     figures: list[SerializeAsAny[FigureSpec]] = Field(default_factory=list, description="The figures.")
+
+    @field_validator("conditions", mode="after")
+    @classmethod
+    def _with_placebos(cls, conditions: list[ConditionSpec]) -> list[ConditionSpec]:
+        """After all others, so that their places in the file stay theirs."""
+        drawn = {spec.redraws for spec in conditions}
+        again = [spec for spec in conditions if spec.control == "redraw" and spec.name not in drawn]
+        return [*conditions, *(spec.redrawn() for spec in again)]
 
     @property
     def rules(self) -> dict[str, str]:

@@ -2,14 +2,18 @@
 
 A rule is written `PREFIX:ARGUMENT`, as in `re:[0-9]+`, `segment:question`, `special:` or `special:[SEP]`; the package
 `rules` and installed plugins define the prefixes. Text without a prefix is a set of characters: `#*` is any `#` or `*`.
-`in:SEGMENT:` before characters or a pattern limits them to one segment.
+`in:SEGMENT:` before characters or a pattern limits them to one segment. `whole:`, `majority:` or `first:` before all of
+it says how a token that mixes classes is counted.
 
 A prefix is a word of two or more letters, digits, `_` or `-` that begins with a letter, right at the start and followed
 by a colon. So `:`, `:;,` and `a:` are characters, while `token:42`, `Segment:question` and `http:` have a prefix. An
 unknown prefix is refused. To use such text as characters, write `chars:` before it.
 
-A token that mixes classes belongs to each by its share of characters. A character goes to the first class that claims
-it, or to `other` if none does. So memberships add up to one for every token, and masses to the row's sum.
+A character goes to the first class that claims it, or to `other` if none does. A token that mixes classes belongs to
+each by its share of characters. A class may instead take tokens as a whole: those of which it has any character
+(whole), at least half of them (majority), or the first one (first). The first class that takes a token so has all of
+it; of tokens it doesn't take such a class has nothing, and its characters there count as `other`. So memberships add up
+to one for every token, and masses to the row's sum.
 """
 
 from __future__ import annotations
@@ -28,17 +32,20 @@ from attnscope.text.tokens import Token
 
 OTHER = "other"
 WITHIN, CHARACTERS = "in:", "chars"
+SHARES = ("characters", "whole", "majority", "first")
+"""How a token that mixes classes is counted; the first is the default."""
 PREFIX = re.compile(r"[^\W\d_][\w-]+(?=:)")
 """A word that looks like a rule's name; see above."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A parsed class rule. within: the segment it is limited to, if any."""
+    """A parsed class rule. within: the segment it is limited to, if any. share: one of SHARES."""
 
     kind: ClassRule
     argument: str
     within: str | None = None
+    share: str = SHARES[0]
 
     def claims(self, prompt: Tokenized) -> Claims:
         with RULES.blamed(self.kind.name, "claims"):
@@ -67,7 +74,8 @@ def _is_bools(flags: object, length: int) -> bool:
 
 def parse_rule(rule: str) -> Rule:
     """Parse a rule such as `re:[0-9]`; refused if the prefix is unknown or the argument is wrong."""
-    within, inner = _split_within(rule)
+    share, unshared = _split_share(rule)
+    within, inner = _split_within(unshared)
     prefix = PREFIX.match(inner)
     if prefix is None:
         kind, argument = RULES.members[CHARACTERS], inner
@@ -77,7 +85,7 @@ def parse_rule(rule: str) -> Rule:
         raise AttnscopeError(
             f"unknown class rule '{prefix[0]}:'",
             where=f"'{rule}'",
-            allowed=near(prefix[0], [*RULES.members, WITHIN.rstrip(":")]),
+            allowed=near(prefix[0], [*RULES.members, WITHIN.rstrip(":"), *SHARES]),
             todo=f"use one of these, or write chars:{inner} for a set of characters",
         )
     problem = argument_problem(kind, argument, within)
@@ -85,7 +93,7 @@ def parse_rule(rule: str) -> Rule:
         raise AttnscopeError(
             problem, where=f"'{rule}'", allowed=f"{kind.prefix} {kind.meaning}", todo="change what follows the colon"
         )
-    return Rule(kind, argument, within)
+    return Rule(kind, argument, within, share)
 
 
 def argument_problem(kind: ClassRule, argument: str, within: str | None) -> str | None:
@@ -99,11 +107,24 @@ def argument_problem(kind: ClassRule, argument: str, within: str | None) -> str 
         return kind.problem(argument) if argument else None
 
 
-def written_rule(kind: ClassRule, argument: str, within: str | None = None) -> str:
+def written_rule(kind: ClassRule, argument: str, within: str | None = None, share: str = SHARES[0]) -> str:
     """The rule as `parse_rule` reads it; `chars:` only if the characters would be read as another rule."""
     bare = kind.name == CHARACTERS and PREFIX.match(argument) is None
     rule = argument if bare else f"{kind.prefix}{argument}"
-    return rule if within is None else f"{WITHIN}{within}:{rule}"
+    rule = rule if within is None else f"{WITHIN}{within}:{rule}"
+    return rule if share == SHARES[0] else f"{share}:{rule}"
+
+
+def shared_by(rule: str, share: str) -> str:
+    """The same rule with another way to count tokens that mix classes."""
+    unshared = _split_share(rule)[1]
+    return unshared if share == SHARES[0] else f"{share}:{unshared}"
+
+
+def _split_share(rule: str) -> tuple[str, str]:
+    """`whole:#` -> `("whole", "#")`; without a share -> `("characters", rule)`."""
+    share, colon, rest = rule.partition(":")
+    return (share, rest) if colon and share in SHARES else (SHARES[0], rule)
 
 
 def _split_within(rule: str) -> tuple[str | None, str]:
@@ -151,8 +172,10 @@ def membership(
     character_owner = np.full(len(text), len(classes))
     token_owner = np.full(len(tokens), len(classes))
     prompt = Tokenized(text, tokens, spans)
-    for number, rule in reversed(list(enumerate(classes.values()))):
-        claims = parse_rule(rule).claims(prompt)
+    rules = [parse_rule(rule) for rule in classes.values()]
+    ways = [rule.share for rule in rules]
+    for number, rule in reversed(list(enumerate(rules))):
+        claims = rule.claims(prompt)
         if claims.characters is not None:
             character_owner[claims.characters] = number
         if claims.tokens is not None:
@@ -163,8 +186,28 @@ def membership(
             shares[token_owner[place], token.position] = 1.0
         else:  # a character's class or its token's, whichever comes first
             owners = np.minimum(character_owner[token.start : token.end], token_owner[place])
-            counts = np.bincount(owners, minlength=len(classes) + 1)
-            shares[:, token.position] = counts / counts.sum()
+            shares[:, token.position] = _shared(owners, ways)
+    return shares
+
+
+def _shared(owners: NDArray[np.int64], ways: Sequence[str]) -> NDArray[np.float64]:
+    """How one token is shared. owners: the class of each of its characters; ways: one of SHARES for each class."""
+    counts = np.bincount(owners, minlength=len(ways) + 1)
+    takes = {
+        "whole": counts > 0,
+        "majority": 2 * counts >= len(owners),
+        "first": np.arange(len(counts)) == owners[0],
+    }
+    for number, way in enumerate(ways):
+        if way in takes and takes[way][number]:
+            taken: NDArray[np.float64] = np.zeros(len(counts))
+            taken[number] = 1.0
+            return taken
+    shares: NDArray[np.float64] = counts / len(owners)
+    for number, way in enumerate(ways):
+        if way in takes:
+            shares[-1] += shares[number]
+            shares[number] = 0.0
     return shares
 
 

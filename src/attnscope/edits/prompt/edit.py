@@ -15,7 +15,7 @@ from attnscope.text.segments import Piece
 Lines = Sequence[tuple[str | None, Sequence[Piece]]]
 """A prompt before it is assembled: the role of each message (None for plain text) and its pieces."""
 
-TAKEN = ("name", "label", "colour", "edits")
+TAKEN = ("name", "label", "colour", "edits", "control", "redraws")
 """Keys that every condition has, whatever its edits."""
 
 
@@ -66,6 +66,11 @@ class PromptEdit(Spec):
         clash = [name for name in cls.model_fields if name in TAKEN]
         if clash:
             raise ValueError(f"prompt edit {cls.__name__}: '{clash[0]}' is a key of every condition")
+
+    @property
+    def is_random(self) -> bool:
+        """Whether other random numbers would give another prompt; only then it can be drawn again as a placebo."""
+        return False
 
     def problems(self, layout: Layout) -> Iterator[EditProblem]:
         """Problems with prompts of this layout; none by default."""

@@ -44,6 +44,10 @@ class Insert(PromptEdit):
             raise PydanticCustomError("one_of", "an insertion needs a length: add times, tokens or match")
         return self
 
+    @property
+    def is_random(self) -> bool:
+        return self.insert.random
+
     def problems(self, layout: Layout) -> Iterator[EditProblem]:
         for key, segment in (("before", self.before), ("after", self.after)):
             if segment is not None:

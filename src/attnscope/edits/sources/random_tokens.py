@@ -15,6 +15,7 @@ class RandomTokens(Source):
     """Tokens drawn evenly from the vocabulary's plain words; a unit is one of them."""
 
     key: ClassVar[str] = "random_tokens"
+    random: ClassVar[bool] = True
 
     random_tokens: Literal[True] = Field(description="Draw tokens from the model's vocabulary.")
 

@@ -28,6 +28,7 @@ class Sentence(Source):
     """Plain English sentences from a small grammar; a unit is a word. A cut sentence still ends with a full stop."""
 
     key: ClassVar[str] = "sentence"
+    random: ClassVar[bool] = True
 
     sentence: Literal["random"] = Field(description="Sentences made at random from a small grammar.")
 

@@ -16,6 +16,7 @@ class Shuffle(Source):
     """A segment's words or characters in random order; a unit is one of them."""
 
     key: ClassVar[str] = "shuffle"
+    random: ClassVar[bool] = True
 
     shuffle: str = Field(description="The segment to copy.")
     by: Literal["words", "characters"] = Field("words", description="What is shuffled: words or characters.")

@@ -27,6 +27,8 @@ class Source(Spec):
 
     key: ClassVar[str]
     """The field that names it."""
+    random: ClassVar[bool] = False
+    """Whether other random numbers give another text."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **options: Any) -> None:

@@ -33,10 +33,14 @@ export function reading(sections, { open = true, title = "Reading" } = {}) {
     h("summary", {}, title),
     sections.map((section) => [
       h("h4", {}, section.heading),
-      h(
-        "ul",
-        {},
-        section.items.map((item) => h("li", {}, sentence(item))),
+      section.items.length > 0 &&
+        h(
+          "ul",
+          {},
+          section.items.map((item) => h("li", {}, sentence(item))),
+        ),
+      (section.tables ?? []).map(({ columns, rows, faint }) =>
+        table(columns, rows, { grayed: faint, caption: section.heading }),
       ),
     ]),
   );

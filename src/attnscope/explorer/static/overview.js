@@ -44,8 +44,12 @@ export async function overviewView(main, context) {
     main,
     h("h1", {}, facts.title),
     facts.question && h("p", { class: "question" }, facts.question),
+    facts.answer.length > 0 &&
+      h("section", { class: "answer", "aria-label": "Answer" }, facts.answer.map((sentence) => h("p", {}, sentence))),
     h("p", { class: "soft" }, facts.summary, " ", h("span", { class: `badge ${facts.status}` }, facts.status)),
-    h("section", { "aria-label": "Key observations" }, h("h2", {}, "Key observations"), observations),
+    facts.answer.length
+      ? h("details", {}, h("summary", {}, "What the main figure shows"), observations)
+      : h("section", { "aria-label": "Key observations" }, h("h2", {}, "Key observations"), observations),
     h("section", { "aria-label": "Main figure" }, figure.element),
     others.length > 0 &&
       h(
@@ -136,7 +140,7 @@ export async function overviewView(main, context) {
       const observed = itemsOf("Observations");
       const items = observed.length ? observed : itemsOf("Numbers");
       fill(observations, ...items.slice(0, KEY).map((item) => h("li", {}, sentence(item))));
-      if (!items.length) fill(observations, h("li", {}, "This figure has no observations."));
+      if (!items.length) fill(observations, h("li", {}, "The reading below the figure has its numbers."));
     })
     .catch((error) => {
       if (!signal.aborted) figure.fail(error);

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from attnscope.analysis.effects import FALSE_DISCOVERIES, FEWEST, effects
+from attnscope.analysis.discoveries import FALSE_DISCOVERIES
+from attnscope.analysis.effects import FEWEST, effects
 from attnscope.analysis.matching import BY_NUMBER, matched
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import Side, masses
@@ -37,7 +38,7 @@ def pair(run: Run, left: HeadSide, right: HeadSide) -> Pair:
     prompts, values = _shared_masses(run, left, right)
     differences = values[1] - values[0]
     differences[:, ~(values[0].any(0) & values[1].any(0))] = np.nan  # a class that one side lacks is not tested
-    estimated = effects(differences, run.study.seed)
+    estimated = effects(differences, clusters=run.clusters(prompts), seed=run.study.seed)
     floor = _rounding(run, (left, right))
     means = [mean_of_seen(each, 0) for each in values]
     rows = []
@@ -51,22 +52,22 @@ def pair(run: Run, left: HeadSide, right: HeadSide) -> Pair:
                 right=_known(means[1][number]),
                 difference=difference,
                 significant=_significant(difference, q, floor),
-                n=prompts,
+                n=len(prompts),
                 **numbers,
             )
         )
-    return Pair(rows=rows, facts=list(_facts(run, left, right, prompts)))
+    return Pair(rows=rows, facts=list(_facts(run, left, right, prompts.tolist())))
 
 
-def _shared_masses(run: Run, left: HeadSide, right: HeadSide) -> tuple[int, list[np.ndarray[Any, Any]]]:
-    """The number of prompts that both sides have, and each side's masses on them, (prompts, classes)."""
+def _shared_masses(run: Run, left: HeadSide, right: HeadSide) -> tuple[Any, list[np.ndarray[Any, Any]]]:
+    """The prompts that both sides have, and each side's masses on them, (prompts, classes)."""
     stored = [masses(run, side.head.model, side.condition) for side in (left, right)]
     prompts, *rows = np.intersect1d(stored[0].prompts, stored[1].prompts, return_indices=True)
     values = []
     for side, each, which in zip((left, right), stored, rows, strict=True):
         group = run.study.measure.queries.index(side.head.queries)
         values.append(each.mass[which, group][:, *side.head.index(run)])
-    return len(prompts), values
+    return prompts, values
 
 
 def _significant(difference: float | None, q: float | None, floor: float) -> bool | None:
@@ -82,10 +83,11 @@ def _rounding(run: Run, sides: Sequence[HeadSide]) -> float:
     return sum(0.0 if noise is None else float(noise[index]) for noise, index in noises)
 
 
-def _facts(run: Run, left: HeadSide, right: HeadSide, prompts: int) -> Iterator[str]:
-    yield f"Right minus left, mass by class, within {sentences.counted(prompts, 'prompt')}."
-    if prompts < FEWEST:
-        yield f"With fewer than {FEWEST} prompts there is no interval and no test."
+def _facts(run: Run, left: HeadSide, right: HeadSide, prompts: Sequence[int]) -> Iterator[str]:
+    clusters = len(set(run.clusters(prompts).tolist()))
+    yield f"Right minus left, mass by class, within {sentences.prompts_in_clusters(len(prompts), clusters)}."
+    if clusters < FEWEST:
+        yield f"With fewer than {FEWEST} independent prompts there is no interval and no test."
     else:
         yield (
             "q is the false discovery rate among the classes of this pair; it does not account for how you chose the "

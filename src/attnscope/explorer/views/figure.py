@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from attnscope.analysis.effects import FALSE_DISCOVERIES
+from attnscope.analysis.discoveries import FALSE_DISCOVERIES
 from attnscope.analysis.run import Run
 from attnscope.explorer.responses import Figure
 from attnscope.explorer.views.sections import sections

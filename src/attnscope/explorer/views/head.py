@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from attnscope.analysis.comparisons import Comparison, comparisons, family
+from attnscope.analysis.compared import family
+from attnscope.analysis.comparisons import Comparison, comparisons
 from attnscope.analysis.head_kinds import head_kinds
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import MASS, masses, seen_classes

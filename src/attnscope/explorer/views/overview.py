@@ -18,7 +18,7 @@ from attnscope.measures.names import map_measures, title_of
 from attnscope.report.comparison_tables import facts as facts_of
 from attnscope.report.comparison_tables import sheets as tables_of
 from attnscope.report.evidence import evidence_card
-from attnscope.report.files import EVIDENCE_DATA, is_reported
+from attnscope.report.files import EVIDENCE_DATA, is_reported, written_answer
 from attnscope.report.page import summary_of
 from attnscope.study.consistency import unmeasured
 from attnscope.study.schema import FigureSpec
@@ -45,6 +45,7 @@ def run_facts(name: str, run: Run) -> responses.RunFacts:
         name=name,
         title=run.study.title or name,
         question=run.study.question,
+        answer=written_answer(run),
         status=run.status,
         planned=f"{sentences.counted(len(run.study.models), 'model')} and "
         f"{sentences.counted(len(run.study.conditions), 'condition')}",

@@ -15,4 +15,5 @@ SET = PromptSet(
         plain=Layout(((None, "{instruction}\n\n{question}"),)),
     ),
     make=shuffled_file("problems", instruction=INSTRUCTION),
+    cluster="kind",
 )

@@ -26,6 +26,8 @@ class PromptSet:
     layouts: Layouts
     """How they are laid out, unless the study has its own layout."""
     make: Make
+    cluster: str | None = None
+    """The field of its rows that says which prompts are of one kind, and so not independent."""
 
 
 def shuffled_file(name: str, package: str = "attnscope.text.sets", **fields: str) -> Make:

@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from attnscope.analysis.effects import FALSE_DISCOVERIES
+from attnscope.analysis.discoveries import FALSE_DISCOVERIES
 from attnscope.figures import selection
 from attnscope.figures.compose import Description, faceted, joined
 from attnscope.figures.kind import Look

@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from attnscope.analysis.effects import FALSE_DISCOVERIES
+from attnscope.analysis.discoveries import FALSE_DISCOVERIES
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import CUT, INTERVAL, extent, is_cut
 from attnscope.figures import selection, sentences
@@ -32,11 +32,11 @@ Row = dict[str, Any]
 def look(run: Run, options: BarsOptions, table: pl.DataFrame) -> Look:
     whose = selection.group_words(selection.queries(run, options))
     heads = selection.heads_words(run, options)
-    least, most = extent(table["n"])
+    _, most = extent(table["n"])
     totals = table.select(pl.col("mass").sum().over("group", "bar"))["mass"]
     cut = CUT if is_cut(totals, table["total_low"], table["total_high"]) else ""
     interval = f"whisker: {INTERVAL}{cut}" if most > 1 else "one prompt, so no interval"
-    prompts = sentences.range_of(least, most, "prompt")
+    prompts = selection.prompts_words(run, table["n"])
     many = len(options.models_of(run)) > 1 and len(options.conditions_of(run)) > 1
     return Look(
         title=options.title or "Where attention lands, by kind of token",
@@ -232,7 +232,7 @@ def _paired(row: Row) -> str | None:
     size = sentences.with_interval(difference, row["difference_low"], row["difference_high"])
     sentence = f"{row['group']}: {row['bar']} minus {against}, paired {among}, is {size}"
     if row["q"] is None:
-        return f"{sentence}; there are too few prompts for a test."
+        return f"{sentence}; {sentences.untested(row['pairs'] or 0)}."
     sentence += f"; {sentences.rate(row['q'])}"
     if row["q"] >= FALSE_DISCOVERIES:
         return f"{sentence}, not significant."

@@ -54,7 +54,7 @@ def table(run: Run, options: BarsOptions) -> pl.DataFrame:
         .sort(places)
         .with_columns(colour=pl.col("token_class").replace_strict(selection.class_colours(run, names)))
     )
-    against = _differences(pl.concat([part.totals for part in parts]), bars, run.study.seed)
+    against = _differences(pl.concat([part.totals for part in parts]), bars, run)
     noise = pl.concat([part.noise for part in parts])
     other = noise.rename({"bar": "against", "noise": "other"})
     against = (
@@ -81,9 +81,9 @@ def _of_model(run: Run, options: BarsOptions, model: str) -> _OfModel:
     by_prompt = pl.concat([_over_heads(run, options, Side(run, model, name)) for name in shown])
     total = by_prompt.group_by("condition", "layer", "prompt", maintain_order=True).agg(pl.col("mass").sum())
     keys = ["condition", "layer"]
-    means = cut_to_shares(mean_over_prompts(by_prompt, [*keys, "token_class"], "mass"), "low", "high")
+    means = cut_to_shares(mean_over_prompts(by_prompt, [*keys, "token_class"], "mass", run.cluster_of), "low", "high")
     expected = by_prompt.group_by([*keys, "token_class"]).agg(pl.col("expected").mean())
-    whole = cut_to_shares(mean_over_prompts(total, keys, "mass"), "low", "high")
+    whole = cut_to_shares(mean_over_prompts(total, keys, "mass", run.cluster_of), "low", "high")
     whole = whole.select(*keys, total_low="low", total_high="high")
     groups = {layer: _group(run, options, labels, layer, run.depth(model)) for layer in layers}
     titles = {
@@ -157,7 +157,7 @@ def _compared(bars: pl.DataFrame) -> pl.DataFrame:
     return order.select("group", "bar", against=against).filter(pl.col("bar") != pl.col("against"))
 
 
-def _differences(totals: pl.DataFrame, bars: pl.DataFrame, seed: int) -> pl.DataFrame:
+def _differences(totals: pl.DataFrame, bars: pl.DataFrame, run: Run) -> pl.DataFrame:
     """Each bar minus the one it is compared with, prompt by prompt, with its interval and q."""
     others = _compared(bars)
     base = totals.select("group", "prompt", against="bar", base="mass")
@@ -169,8 +169,12 @@ def _differences(totals: pl.DataFrame, bars: pl.DataFrame, seed: int) -> pl.Data
         .pivot(on="prompt", index=["group", "bar"], values="difference")
     )
     paired = others.join(wide, on=["group", "bar"], how="left", maintain_order="left")
-    numbers = paired.drop("group", "bar", "against").cast(pl.Float64).to_numpy()
-    paired_effects = effects(numbers.T if len(paired) else np.zeros((1, 0)), seed=seed)
+    by_prompt = paired.drop("group", "bar", "against").cast(pl.Float64)
+    if len(paired):
+        clusters = run.clusters([int(prompt) for prompt in by_prompt.columns])
+        paired_effects = effects(by_prompt.to_numpy().T, clusters=clusters, seed=run.study.seed)
+    else:
+        paired_effects = effects(np.zeros((1, 0)))
     ends = pl.col("difference", "difference_low", "difference_high", "q")
     return others.with_columns(
         pairs=pl.Series(paired_effects.n),

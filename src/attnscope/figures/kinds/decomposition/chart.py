@@ -5,7 +5,7 @@ from __future__ import annotations
 import altair as alt
 import polars as pl
 
-from attnscope.analysis.effects import FALSE_DISCOVERIES
+from attnscope.analysis.discoveries import FALSE_DISCOVERIES
 from attnscope.analysis.sides import CHANGE, DILUTION, REDISTRIBUTION
 from attnscope.figures import selection
 from attnscope.figures.compose import Description, joined

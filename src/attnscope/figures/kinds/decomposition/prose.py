@@ -6,43 +6,40 @@ from typing import Any
 
 import polars as pl
 
-from attnscope.analysis.effects import FALSE_DISCOVERIES
+from attnscope.analysis.discoveries import FALSE_DISCOVERIES
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import DILUTION, REDISTRIBUTION, SPLIT
 from attnscope.analysis.spread import extent
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Look
 from attnscope.figures.kinds.decomposition.options import DecompositionOptions
-from attnscope.figures.prose import Document, Strong, Text, document
+from attnscope.figures.prose import Document, Table, document
 
 Row = dict[str, Any]
+
+MOVES = f"heads in which attention moves (q < {FALSE_DISCOVERIES})"
 
 
 def look(run: Run, options: DecompositionOptions, table: pl.DataFrame) -> Look:
     tested = table["low"].is_not_null().any()
-    interval = "bar: 95 % interval (bootstrap)" if tested else "too few prompts for intervals"
+    interval = "bar: 95 % interval (bootstrap-t)" if tested else sentences.untested(extent(table["n"])[0])
     return Look(
         title=options.title or "Diluted or redistributed",
         y=options.y or "change in attention",
         caption=f"Attention from {selection.group_words(SPLIT)}; mean over all heads and n = "
-        f"{sentences.range_of(*extent(table['n']), 'prompt')}, paired by prompt; {interval}. "
+        f"{selection.prompts_words(run, table['n'])}, paired by prompt; {interval}. "
         "Change is dilution plus redistribution; dilution relative to the base prompt is not tested.",
     )
 
 
 def write(table: pl.DataFrame, look: Look) -> Document:
-    numbers: list[Text] = []
-    observed: list[str | None] = []
-    titles = list(dict.fromkeys(table["panel"]))
-    for title in titles:
-        panel = table.filter(pl.col("panel") == title)
-        for name in dict.fromkeys(panel["token_class"]):
-            rows = {row["quantity"]: row for row in panel.filter(pl.col("token_class") == name).iter_rows(named=True)}
-            values = [f"{quantity} {_value(row)}" for quantity, row in rows.items()]
-            numbers.append((Strong(f"{title}, {name}"), f": {'; '.join(values)}."))
-            observed.append(_direction(title, name, rows))
-            observed.append(_heads(title, name, rows.get(REDISTRIBUTION)))
-    quantities = list(dict.fromkeys(table["quantity"]))
+    titles, quantities = list(dict.fromkeys(table["panel"])), list(dict.fromkeys(table["quantity"]))
+    rows: list[tuple[str, ...]] = []
+    for (title, name), part in table.group_by("panel", "token_class", maintain_order=True):
+        found = {row["quantity"]: row for row in part.iter_rows(named=True)}
+        values = [_value(found[quantity]) if quantity in found else "" for quantity in quantities]
+        rows.append((f"{title}, {name}", *values, _verdict(found) or "", _heads(found.get(REDISTRIBUTION))))
+    columns = ("", *quantities, "is redistribution with or against dilution?", MOVES)
     return document(
         look.title,
         {
@@ -52,8 +49,7 @@ def write(table: pl.DataFrame, look: Look) -> Document:
                 look.caption,
             ],
             "Axes": [f"Horizontal: {look.y or 'change'}, all panels on one scale. Vertical: the classes."],
-            "Numbers": numbers,
-            "Observations": observed,
+            "Numbers": [Table(columns, tuple(rows), tuple(False for _ in rows))],
         },
     )
 
@@ -65,29 +61,22 @@ def _value(row: Row) -> str:
     return f"{words}, {sentences.rate(row['q'])}{'' if row['q'] < FALSE_DISCOVERIES else ', not significant'}"
 
 
-def _direction(title: str, name: str, rows: dict[str, Row]) -> str | None:
-    """Whether redistribution has the sign of dilution, if it is significant."""
+def _verdict(rows: dict[str, Row]) -> str | None:
+    """What redistribution does to a class besides dilution, if it is significant."""
     moved = rows.get(REDISTRIBUTION)
     if moved is None or moved["q"] is None or DILUTION not in rows:
         return None
     if moved["q"] >= FALSE_DISCOVERIES:
-        return f"{title}: on {name}, redistribution is not significant."
+        return "not significant"
     if abs(moved["value"]) <= (moved["floor"] or 0):
-        return f"{title}: on {name}, redistribution is within rounding error."
+        return "within rounding error"
     dilution = rows[DILUTION]["value"]
     if dilution == 0:
-        return f"{title}: on {name}, redistribution is {sentences.number(moved['value'])} and there is no dilution."
-    how = "adds to" if dilution * moved["value"] > 0 else "counteracts"
-    return (
-        f"{title}: on {name}, redistribution ({sentences.number(moved['value'])}) {how} dilution "
-        f"({sentences.number(dilution)})."
-    )
+        return "there is no dilution"
+    return "with it" if dilution * moved["value"] > 0 else "against it"
 
 
-def _heads(title: str, name: str, row: Row | None) -> str | None:
+def _heads(row: Row | None) -> str:
     if row is None or row["heads"] is None or row["q"] is None:
-        return None
-    return (
-        f"{title}: attention moves significantly (q < {FALSE_DISCOVERIES}) to {name} in {row['up']} of {row['heads']} "
-        f"heads and away from it in {row['down']}."
-    )
+        return ""
+    return f"to it in {row['up']}, away in {row['down']} of {row['heads']}"

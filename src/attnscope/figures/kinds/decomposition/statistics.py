@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from attnscope.analysis.comparisons import Comparison, compare, comparisons
+from attnscope.analysis.compared import compare
+from attnscope.analysis.comparisons import Comparison, comparisons
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import CHANGE, DILUTION, REDISTRIBUTION, SPLIT
 from attnscope.errors import AttnscopeError

@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from attnscope.analysis.effects import FALSE_DISCOVERIES
+from attnscope.analysis.discoveries import FALSE_DISCOVERIES
 from attnscope.figures import selection, sentences
 from attnscope.figures.compose import Description, joined
 from attnscope.figures.kind import Look
@@ -19,9 +19,11 @@ NARROW, LEGEND = 560, 150  # pixels: a screen with no room beside the map; what 
 LARGEST, MARGIN = 30, 55  # a cell's side on a screen; what a panel needs besides its cells
 DARK = 0.6  # of the scale: black text can't be seen on it
 GRAY = "#bdbdbd"
+SAME = "#f2f2f2"
 INK, PAPER = "#000000", "#ffffff"  # on a cell, whatever the page's own colours are
 UNSURE = f"(isValid(datum.q) && (datum.q >= {FALSE_DISCOVERIES} || abs(datum.value) <= datum.floor))"
 UNTESTED = f"(!isValid(datum.q) || {UNSURE})"  # gray on a map with tests, where full colour says significant
+UNCHANGED = f"(isValid(datum.same_q) && datum.same_q < {FALSE_DISCOVERIES} && {{gray}})"
 DASHED = 0.1  # of the scale: cells this far below zero get a dash, as in gray both ends are dark
 
 
@@ -56,6 +58,9 @@ def draw(table: pl.DataFrame, look: Look) -> Description:
             base.mark_rect().encode(colour, tooltip),
             base.transform_filter(gray).mark_rect(color=GRAY).encode(tooltip=tooltip),
         ]
+        if cells["same_q"].is_not_null().any():
+            same = base.transform_filter(UNCHANGED.format(gray=gray))
+            layers += [same.mark_rect(color=SAME).encode(tooltip=tooltip), same.mark_text(fontSize=9, text="=")]
         if signed:
             below = base.transform_filter(f"datum.value < {-DASHED * reach} && !{gray}")
             ink = alt.ColorValue(INK, condition={"test": f"datum.value < {-DARK * reach}", "value": PAPER})
@@ -89,4 +94,6 @@ def legend(table: pl.DataFrame, look: Look) -> str:
         gaps = any(0 < part["q"].null_count() < len(part) for part in _panels(table).values())
         untested = ", or not tested" if gaps else ""
         words += f" Gray: not significant (q >= {FALSE_DISCOVERIES}){rounding}{untested}."
+    if table["same_q"].is_not_null().any():
+        words += " Equals sign: no change, that is within the study's margin."
     return words

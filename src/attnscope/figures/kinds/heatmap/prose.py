@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from attnscope.analysis.effects import FALSE_DISCOVERIES, FEWEST
+from attnscope.analysis.discoveries import FALSE_DISCOVERIES
 from attnscope.analysis.matching import BY_NUMBER, matched
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import extent
@@ -15,7 +15,7 @@ from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Look
 from attnscope.figures.kinds.heatmap.options import HeatmapOptions
 from attnscope.figures.kinds.heatmap.statistics import panels, shown_measures
-from attnscope.figures.prose import Document, Strong, Text, document
+from attnscope.figures.prose import Document, Strong, Text, by_panel, document
 from attnscope.measures.names import title_of
 
 
@@ -38,7 +38,7 @@ def _caption(run: Run, options: HeatmapOptions, table: pl.DataFrame, measures: l
     title = title_of(measures[0])
     what = f"change in {title or 'attention'}" if options.difference else title or "attention"
     what = what[0].upper() + what[1:] + (f", measured from {whose}" if title else f" from {whose}")
-    prompts = sentences.range_of(*extent(table["n"]), "prompt")
+    prompts = selection.prompts_words(run, table["n"])
     how = f"paired by prompt{_matching(run, options)}" if options.difference else "one number per head"
     is_empty = set(measures) <= set(run.classes) and not (table["value"] != 0).any()
     return (
@@ -66,25 +66,25 @@ def _untested(options: HeatmapOptions, table: pl.DataFrame) -> str:
     if not options.difference or not table["q"].is_null().any():
         return ""
     some = "" if table["q"].is_null().all() else " in some cells"
-    if extent(table["n"])[0] < FEWEST:
-        return f"; too few prompts for a test{some}"
+    without = table.filter(pl.col("low").is_null())
+    if len(without):
+        return f"; {sentences.untested(extent(without['n'])[0])}{some}"
     return f"; not tested{some}, because one side has none of it by construction"
 
 
 def write(table: pl.DataFrame, look: Look) -> Document:
     numbers: list[Text] = []
-    observed: list[str | None] = []
-    for title in dict.fromkeys(table["panel"]):
+    titles = list(dict.fromkeys(table["panel"]))
+    facts: dict[str, dict[str, str | None]] = {}
+    for title in titles:
         cells = table.filter(pl.col("panel") == title)
         ordered = cells.sort("value", descending=True, maintain_order=True)
+        none = bool((cells["q"] >= FALSE_DISCOVERIES).all()) and cells["q"].is_not_null().all()
         for word, some in (("highest", ordered.head(5)), ("lowest", ordered.reverse().head(3))):
-            heads = sentences.listed([_head(row) for row in some.iter_rows(named=True)])
-            numbers.append((Strong(title), f": {word} {heads}."))
-        observed += [f"{title}: {sentence}" for sentence in _counts(cells)]
-        by_layer = cells.group_by("layer", maintain_order=True).agg(pl.col("value").mean())
-        values = {f"layer {row['layer']}": row["value"] for row in by_layer.iter_rows(named=True)}
-        for most in (True, False):
-            observed.append(sentences.within(title, sentences.extreme(values, "mean of a layer", most=most)))
+            heads = sentences.listed([_head(row, noted=not none) for row in some.iter_rows(named=True)])
+            numbers.append((Strong(title), f": {word} {heads}{'; none is significant' if none else ''}."))
+        for what, words in _facts(cells):
+            facts.setdefault(what, {})[title] = words
     down = "the layer's heads, the largest in size first" if table["row"].is_not_null().all() else _range("head", table)
     return document(
         look.title,
@@ -98,35 +98,41 @@ def write(table: pl.DataFrame, look: Look) -> Document:
                 "All panels share one scale." if table["panel"].n_unique() > 1 else None,
             ],
             "Numbers": numbers,
-            "Observations": observed,
+            "Observations": by_panel(titles, facts),
         },
     )
 
 
-def _counts(cells: pl.DataFrame) -> Iterator[str]:
-    """The mean, and how many heads change or are above zero."""
+def _facts(cells: pl.DataFrame) -> Iterator[tuple[str, str | None]]:
+    """What is told of each panel, and what it is there."""
     mean = sentences.number(float(cells["value"].mean()))  # type: ignore[arg-type]
-    yield f"the mean over {sentences.counted(len(cells), 'head')} is {mean}."
+    yield "Mean over heads", mean
+    heads = sentences.counted(len(cells), "head")
     if cells["q"].is_not_null().any():
         above_floor = pl.col("value").abs() > pl.col("floor").fill_null(0)
         significant = cells.filter(pl.col("q") < FALSE_DISCOVERIES, above_floor)
         up, down = int((significant["value"] > 0).sum()), int((significant["value"] < 0).sum())
-        yield (
-            f"{len(significant)} of {len(cells)} heads change significantly (q < {FALSE_DISCOVERIES}), {up} of them up "
-            f"and {down} down."
-        )
+        counts = f"{len(significant)} of {heads}" + (f", {up} up and {down} down" if len(significant) else "")
+        yield f"Change significantly (q < {FALSE_DISCOVERIES})", counts
+        same = cells.filter(pl.col("same_q") < FALSE_DISCOVERIES)
+        if cells["same_q"].is_not_null().any():
+            both = len(same.filter(pl.col("q") < FALSE_DISCOVERIES))
+            small = f", {both} of which change significantly, but by less" if both else ""
+            yield "No change, as theirs is within the study's margin", f"{len(same)} of {heads}{small}"
         hidden = len(cells.filter(pl.col("q") < FALSE_DISCOVERIES, ~above_floor))
-        if hidden:
-            more = f"{hidden} more {'has' if hidden == 1 else 'have'}"
-            yield f"{more} such a q, but rounding could cause the change, so they are not counted."
+        yield "Not counted, though q is small, as rounding could cause the change", f"{hidden}" if hidden else None
     elif (cells["value"] < 0).any():
-        yield f"{int((cells['value'] > 0).sum())} of {len(cells)} heads are above zero."
+        yield "Above zero", f"{int((cells['value'] > 0).sum())} of {heads}"
+    by_layer = cells.group_by("layer", maintain_order=True).agg(pl.col("value").mean())
+    values = {f"layer {row['layer']}": row["value"] for row in by_layer.iter_rows(named=True)}
+    yield "Largest mean of a layer", sentences.largest(values)
+    yield "Smallest mean of a layer", sentences.largest(values, most=False)
 
 
-def _head(row: dict[str, Any]) -> str:
-    """A head and its number; of a change, whether it is significant."""
+def _head(row: dict[str, Any], *, noted: bool = True) -> str:
+    """A head and its number; of a change, whether it is significant, if that is to be noted."""
     words = f"layer {row['layer']} head {row['head']} {sentences.number(row['value'])}"
-    if row["q"] is None:
+    if row["q"] is None or not noted:
         return words
     if row["q"] >= FALSE_DISCOVERIES:
         return f"{words} (not significant, q = {row['q']:.2g})"

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from attnscope.analysis.comparisons import Comparison, family
+from attnscope.analysis.compared import family
+from attnscope.analysis.comparisons import Comparison, placebo_for
 from attnscope.analysis.comparisons import Kind as ComparisonKind
+from attnscope.analysis.discoveries import discoveries
 from attnscope.analysis.effects import Effects, effects
 from attnscope.analysis.matching import Matching, matched
 from attnscope.analysis.measures import MeasureValues, measure_values
+from attnscope.analysis.one_way import one_way
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import ENRICHMENT, EVERY, MASS, Side, quantities
 from attnscope.analysis.spread import mean_of_seen
@@ -38,11 +42,12 @@ COLUMNS = (
         gaps=True,
     ),
     Column("floor", pl.Float64, "of a change: what rounding alone could cause", optional=True, gaps=True),
+    Column("same_q", pl.Float64, "of the test that a change is within the study's margin", optional=True, gaps=True),
     Column("n", pl.Int64, "how many prompts", optional=True),
     Column("row", pl.Int64, "the cell's row, if heads are sorted: 1 is the layer's strongest", optional=True),
 )
 KEYS = ("panel", "layer", "head")
-NUMBERS = ("layer", "head", "value", "low", "high", "q", "floor", "n")
+NUMBERS = ("layer", "head", "value", "low", "high", "q", "floor", "same_q", "n")
 
 
 @dataclass(frozen=True)
@@ -86,10 +91,20 @@ def panels(run: Run, options: HeatmapOptions) -> list[Panel]:
     one, two = options.difference
     if one in run.conditions:
         title = f"{selection.condition_label(run, two)} minus {selection.condition_label(run, one)}"
-        titles = {model: f"{model}: {title}" if len(labels) > 1 else title for model in labels}
-        return [Panel(titles[model], Side(run, model, two), Side(run, model, one)) for model in labels]
+        return [panel for model in labels for panel in _beside_placebo(run, model, one, two, title, len(labels) > 1)]
     ends = {name: f", {selection.condition_label(run, name)}" if len(names) > 1 else "" for name in names}
     return [Panel(f"{two} minus {one}{ends[name]}", Side(run, two, name), Side(run, one, name)) for name in names]
+
+
+def _beside_placebo(run: Run, model: str, one: str, two: str, title: str, many: bool) -> Iterator[Panel]:
+    """A difference of conditions, and beside it what a control's second draw differs by."""
+    start = f"{model}: " if many else ""
+    shown = Comparison("condition", Side(run, model, one), Side(run, model, two))
+    yield Panel(f"{start}{title}", shown.two, shown.one)
+    null = placebo_for(shown)
+    if null is not None and {null.one.condition, null.two.condition} != {one, two}:
+        drawn = selection.condition_label(run, null.one.condition)
+        yield Panel(f"{start}placebo: {drawn}, drawn twice", null.two, null.one)
 
 
 def _cells(run: Run, options: HeatmapOptions, panel: Panel) -> pl.DataFrame:
@@ -114,7 +129,7 @@ def _means(options: HeatmapOptions, side: Side) -> pl.DataFrame:
         {"layer": layers, "head": heads, "value": mean_of_seen(flat, 0), "n": (~np.isnan(flat)).sum(0)},
         schema_overrides={"n": pl.Int64},
     )
-    untested = {name: pl.lit(None, dtype=pl.Float64) for name in ("low", "high", "q", "floor")}
+    untested = {name: pl.lit(None, dtype=pl.Float64) for name in ("low", "high", "q", "floor", "same_q")}
     return cells.with_columns(pl.col("value").fill_nan(None), **untested).select(NUMBERS)
 
 
@@ -142,9 +157,10 @@ def _differences(run: Run, options: HeatmapOptions, title: str, side: Side, base
         raise AttnscopeError(
             "there is no prompt to show", where=title, allowed="prompts that both sides have", todo="choose others"
         )
-    effect = _among_classes(change, options, side, base, matching)
+    prompts = np.intersect1d(after.prompts, before.prompts)
+    effect = _among_classes(change, prompts, options, side, base, matching)
     layers, heads = (np.asarray(each)[place] for each, place in zip(_axes(base), matching.one, strict=True))
-    untested = _one_way(options, side, base, after, before)
+    untested = _certain(options, side, base, after, before)
     cells = pl.DataFrame(
         {
             "layer": layers,
@@ -153,19 +169,24 @@ def _differences(run: Run, options: HeatmapOptions, title: str, side: Side, base
             "low": effect.low,
             "high": effect.high,
             "q": np.full(len(layers), np.nan) if untested else effect.q,
+            "same_q": np.full(len(layers), np.nan) if untested else effect.same,
             "floor": _floor(side, after, matching.two, options) + _floor(base, before, matching.one, options),
             "n": effect.n,
         }
     )
-    return cells.with_columns(pl.col("value", "low", "high", "q", "floor").fill_nan(None)).select(NUMBERS)
+    return cells.with_columns(pl.col("value", "low", "high", "q", "floor", "same_q").fill_nan(None)).select(NUMBERS)
 
 
-def _one_way(options: HeatmapOptions, side: Side, base: Side, after: MeasureValues, before: MeasureValues) -> bool:
-    """Whether a change is certain: of what only an insertion has, or of what one side has none of."""
+def _certain(options: HeatmapOptions, side: Side, base: Side, after: MeasureValues, before: MeasureValues) -> bool:
+    """Whether a change follows from the edits alone, or one side has none of it."""
     names = shown_measures(side.run, options)
     if names[0] in OF_INSERTIONS:
-        return side.inserts != base.inserts
-    return set(names) <= set(side.run.classes) and (not after.values.any() or not before.values.any())
+        return bool(one_way(base, side, selection.queries(side.run, options), names[0]))
+    if not set(names) <= set(side.run.classes):
+        return False
+    quantity = ENRICHMENT if options.value == "enrichment" else MASS
+    by_edits = one_way(base, side, selection.queries(side.run, options), quantity)
+    return bool(by_edits & set(names)) or not after.values.any() or not before.values.any()
 
 
 def _change(after: MeasureValues, before: MeasureValues, matching: Matching) -> NDArray[np.float64]:
@@ -176,18 +197,27 @@ def _change(after: MeasureValues, before: MeasureValues, matching: Matching) -> 
 
 
 def _among_classes(
-    change: NDArray[np.float64], options: HeatmapOptions, side: Side, base: Side, matching: Matching
+    change: NDArray[np.float64],
+    prompts: NDArray[np.int64],
+    options: HeatmapOptions,
+    side: Side,
+    base: Side,
+    matching: Matching,
 ) -> Effects:
-    """A map's changes (prompts, heads), tested together with those of the other classes."""
+    """A map's changes (prompts, heads), tested together with those of the other classes; `same` is q here."""
     run, pairs, names = side.run, change.shape[1], shown_measures(side.run, options)
+    margin = run.study.margin if options.value == "mass" and set(names) <= {*run.classes, *OF_INSERTIONS} else None
     tested = [change]
     for other in run.classes if set(names) <= set(run.classes) else ():
         if [other] != names:
             alone = options.model_copy(update={"measure": other})
             after, before = _measured(alone, side), _measured(alone, base)
-            if after.values.any() and before.values.any():  # what one side has none of is not tested
+            if not _certain(alone, side, base, after, before):
                 tested.append(_change(after, before, matching))
-    whole = effects(np.concatenate(tested, 1), seed=run.study.seed)
+    pools = np.repeat(np.arange(len(tested)), pairs).tolist()
+    clusters = run.clusters(prompts)
+    whole = effects(np.concatenate(tested, 1), clusters=clusters, pools=pools, seed=run.study.seed, margin=margin)
+    whole = replace(whole, same=discoveries(whole.same))
     return Effects(**{name: values[:pairs] for name, values in vars(whole).items()})
 
 

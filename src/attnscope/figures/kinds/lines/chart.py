@@ -7,7 +7,7 @@ import json
 import altair as alt
 import polars as pl
 
-from attnscope.analysis.effects import FALSE_DISCOVERIES
+from attnscope.analysis.discoveries import FALSE_DISCOVERIES
 from attnscope.figures import selection
 from attnscope.figures.compose import Description, joined
 from attnscope.figures.kind import Look

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import combinations
+from typing import Any
 
 import polars as pl
 
-from attnscope.analysis.effects import FALSE_DISCOVERIES
+from attnscope.analysis.discoveries import FALSE_DISCOVERIES
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import CUT, INTERVAL, extent, is_cut
 from attnscope.figures import selection, sentences
@@ -14,8 +16,9 @@ from attnscope.figures.kind import Look
 from attnscope.figures.kinds.lines.chart import X_TITLES
 from attnscope.figures.kinds.lines.options import LinesOptions
 from attnscope.figures.kinds.lines.statistics import panels
-from attnscope.figures.prose import Document, Strong, Text, document
+from attnscope.figures.prose import Document, Strong, Text, by_panel, document
 
+INSERTED = "What an inserted token receives, on average within a prompt, and what others do, "
 OVER = {"visible": "\nmean over the queries\nthat see the token", "all": "\nmean over all queries"}
 
 
@@ -33,11 +36,12 @@ def _caption(run: Run, options: LinesOptions, table: pl.DataFrame, group: str) -
     over = "the queries that can see the token" if options.over == "visible" else "all queries"
     whose = selection.group_words(group) + ("" if group == "last" else f", mean over {over}")
     _, most = extent(table["n"])
-    many = f"up to {sentences.counted(most, 'prompt')}, matched by token position, as far as half of them reach"
+    prompts = selection.prompts_words(run, table["n"].filter(table["n"] == most))
+    many = f"up to {prompts}, matched by token position, as far as half of them reach"
     cut = CUT if is_cut(table["attention"], table["low"], table["high"]) else ""
     chosen = (
-        f"The {sentences.counted(options.top, 'head')} of each model whose first two lines differ most, chosen on "
-        "these prompts. "
+        f"The {sentences.counted(options.top, 'head')} of each model whose first two lines differ most"
+        f"{_beyond(table)}, chosen on {'half of ' if table['half'].is_not_null().any() else ''}these prompts. "
         if options.top
         else ""
     )
@@ -50,11 +54,16 @@ def _caption(run: Run, options: LinesOptions, table: pl.DataFrame, group: str) -
     )
 
 
+def _beyond(table: pl.DataFrame) -> str:
+    nulls = table["null"].drop_nulls().unique(maintain_order=True).to_list()
+    return f", beyond the distance of {sentences.listed(nulls)}" if nulls else ""
+
+
 def write(table: pl.DataFrame, look: Look) -> Document:
     titles, forms = list(dict.fromkeys(table["panel"])), list(dict.fromkeys(table["form"]))
     numbers: list[Text] = []
-    observed: list[str | None] = []
     peaks: dict[str, float] = {}
+    facts: dict[str, dict[str, str | None]] = {}
     for title in titles:
         panel = table.filter(pl.col("panel") == title)
         for form in dict.fromkeys(panel["form"]):
@@ -64,17 +73,18 @@ def write(table: pl.DataFrame, look: Look) -> Document:
                 numbers.append((Strong(f"{title}, {form}, {name}"), f": {_peaks(line)}"))
                 if form == panel["form"][0]:
                     peaks[f"{title}, {name}"] = float(line["attention"].max())  # type: ignore[arg-type]
-                observed.append(_inserted(title, name, line))
-            if form == panel["form"][0]:  # in the whole sequence after it, a position holds different tokens
-                observed.append(_parting(title, form, part))
-                observed += [_differing(title, form, line) for _, line in part.group_by("series", maintain_order=True)]
-        observed.append(_rank(title, panel))
+                if inserted := _inserted(line):
+                    facts.setdefault(f"{INSERTED}{name}", {})[title] = inserted
+        first = panel.filter(pl.col("form") == panel["form"][0])  # in others a position holds different tokens
+        found = [_parting(first), *(_differing(line) for _, line in first.group_by("series", maintain_order=True))]
+        for what, words in filter(None, [*found, *_rank(panel)]):
+            facts.setdefault(what, {})[title] = words
     return document(
         look.title,
         {
             "Overview": [
                 f"Lines in {sentences.counted(len(titles), 'panel')}.",
-                *(_lines_of(title, table.filter(pl.col("panel") == title)) for title in titles),
+                *_lines_of(table, titles),
                 f"Rows: {'; '.join(X_TITLES.get(form, form) for form in forms)}.",
                 look.caption,
             ],
@@ -85,16 +95,21 @@ def write(table: pl.DataFrame, look: Look) -> Document:
             "Numbers": numbers,
             "Observations": [
                 sentences.extreme(peaks, "peak", most=True),
-                sentences.extreme(peaks, "peak", most=False),
-                *observed,
+                _ranked_by(table),
+                *by_panel(titles, facts),
             ],
         },
     )
 
 
-def _lines_of(title: str, panel: pl.DataFrame) -> str:
-    names = list(dict.fromkeys(panel["series"]))
-    return f"{title}: {sentences.counted(len(names), 'line')} ({sentences.listed(names)})."
+def _lines_of(table: pl.DataFrame, titles: Sequence[str]) -> Iterator[str]:
+    """Which lines there are: once, if every panel has the same."""
+    names = {title: tuple(dict.fromkeys(table.filter(pl.col("panel") == title)["series"])) for title in titles}
+    if len(set(names.values())) == 1:
+        titles, names = [], {"": next(iter(names.values()))}
+        yield f"In each, {sentences.counted(len(names['']), 'line')}: {sentences.listed(names[''])}."
+    for title in titles:
+        yield f"{title}: {sentences.counted(len(names[title]), 'line')} ({sentences.listed(names[title])})."
 
 
 def _reach(part: pl.DataFrame) -> str:
@@ -114,25 +129,19 @@ def _peaks(line: pl.DataFrame, count: int = 3) -> str:
     return f"highest {sentences.listed(peaks)}; median {middle} over {sentences.counted(len(line), 'position')}."
 
 
-def _inserted(title: str, name: str, line: pl.DataFrame) -> str | None:
+def _inserted(line: pl.DataFrame) -> str | None:
     within, rest = line["within"][0], line["without"][0]
-    if within is None or rest is None:
-        return None
-    word = "more than" if within > rest else "less than" if within < rest else "as much as"
-    return (
-        f"{title}, {name}: within a prompt, an inserted token receives {sentences.number(within)} on average, {word} "
-        f"other tokens ({sentences.number(rest)})."
-    )
+    return None if within is None or rest is None else f"{sentences.number(within)} and {sentences.number(rest)}"
 
 
-def _parting(title: str, form: str, part: pl.DataFrame) -> str | None:
-    """Which two lines are furthest apart and where, and how often one of them is above the other."""
+def _parting(part: pl.DataFrame) -> tuple[str, str] | None:
+    """Which two lines are furthest apart and where, and how often the later one is above the other."""
     lines = {name: part.filter(pl.col("series") == name) for name in dict.fromkeys(part["series"])}
     pairs = {
         (one, two): lines[one]
         .select("position", a="attention")
         .join(lines[two].select("position", b="attention"), on="position", maintain_order="left")
-        .with_columns(gap=pl.col("a") - pl.col("b"))
+        .with_columns(gap=pl.col("b") - pl.col("a"))
         for one, two in combinations(lines, 2)
     }
     pairs = {names: both for names, both in pairs.items() if len(both)}
@@ -141,38 +150,47 @@ def _parting(title: str, form: str, part: pl.DataFrame) -> str | None:
     (one, two), both = max(pairs.items(), key=lambda pair: float(pair[1]["gap"].abs().max()))  # type: ignore[arg-type]
     widest = both.sort(pl.col("gap").abs(), descending=True, maintain_order=True).row(0, named=True)
     if widest["gap"] == 0:
-        return f"{title}, {form}: {sentences.listed(list(lines))} are equal wherever they overlap."
-    above = int((both["gap"] > 0).sum())
-    upper, lower = (one, two) if widest["gap"] > 0 else (two, one)
-    return (
-        f"{title}, {form}: {one} and {two} are furthest apart at position {widest['position']}, where {upper} is above "
-        f"{lower} by {sentences.number(abs(widest['gap']))}; {one} is above {two} at {above} of "
-        f"{sentences.counted(len(both), 'position')}."
-    )
+        return "Equal wherever they overlap", sentences.listed(list(lines))
+    gap = f"{'+' if widest['gap'] > 0 else '-'}{sentences.number(abs(widest['gap']))} at position {widest['position']}"
+    above = f"above at {int((both['gap'] > 0).sum())} of {sentences.counted(len(both), 'position')}"
+    return f"Largest difference, {two} minus {one}", f"{gap}, {above}"
 
 
-def _differing(title: str, form: str, line: pl.DataFrame) -> str | None:
-    """At how many positions a line differs from the first one."""
+def _differing(line: pl.DataFrame) -> tuple[str, str] | None:
+    """At how many positions a line differs from the one it is compared with."""
     tested = line.drop_nulls("q")
     if not len(tested):
         return None
     significant = tested.filter(pl.col("q") < FALSE_DISCOVERIES)
     up = int((significant["difference"] > 0).sum())
-    return (
-        f"{title}, {form}: paired by prompt, {line['series'][0]} differs significantly from {line['against'][0]} "
-        f"(q < {FALSE_DISCOVERIES}) at {len(significant)} of {sentences.counted(len(tested), 'position')}: "
-        f"above at {up}, below at {len(significant) - up}."
-    )
+    what = f"Significantly different (q < {FALSE_DISCOVERIES}), {line['series'][0]} minus {line['against'][0]}"
+    return what, f"{up} above and {len(significant) - up} below of {sentences.counted(len(tested), 'position')}"
 
 
-def _rank(title: str, panel: pl.DataFrame) -> str | None:
-    rank, of, trust, effect, typical = (panel[name][0] for name in ("rank", "of", "reliability", "effect", "typical"))
-    names = list(dict.fromkeys(panel["series"]))
-    if rank is None or of is None or len(names) < 2:
+def _rank(panel: pl.DataFrame) -> Iterator[tuple[str, str]]:
+    row = panel.row(0, named=True)
+    if not _has_rank(row) or panel["series"].n_unique() < 2:
+        return
+    yield "Rank", f"{row['rank']} of {row['of']}"
+    if row["null"] is None and row["effect"] is not None and row["typical"]:
+        yield "Times the median head", f"{row['effect'] / row['typical']:.2g}"
+    if row["half"] is not None:
+        yield "Effect in the half of the prompts that heads are chosen on", sentences.number(row["half"])
+        yield "In the other half", sentences.number(row["other_half"])
+    if row["reliability"] is not None:
+        yield "Split-half reliability of the ranking", f"{row['reliability']:.2f}"
+
+
+def _has_rank(row: dict[str, Any]) -> bool:
+    return row["rank"] is not None and row["of"] is not None
+
+
+def _ranked_by(table: pl.DataFrame) -> str | None:
+    """Once for all panels: what their ranks are by, and what they can't tell."""
+    names = list(dict.fromkeys(table["series"]))
+    if not any(map(_has_rank, table.iter_rows(named=True))) or len(names) < 2:
         return None
-    return (
-        f"{title}: by the distance between {names[0]} and {names[1]} on shared tokens, this head ranks {rank} of the "
-        f"{of} measured"
-        + (f", at {effect / typical:.2g} times the median head" if effect is not None and typical else "")
-        + (f" (split-half reliability of the ranking {trust:.2f})." if trust is not None else ".")
-    )
+    by = f"Heads are ranked by the distance between {names[0]} and {names[1]} on shared tokens{_beyond(table)}"
+    if table["null"].is_not_null().any():
+        return f"{by}."
+    return f"{by}. There is no control draw to compare with: chance alone would rank heads too."

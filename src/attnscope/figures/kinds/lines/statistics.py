@@ -36,9 +36,17 @@ COLUMNS = (
     Column("q", pl.Float64, "its false discovery rate among the line's positions", optional=True, gaps=True),
     Column("rank", pl.Int64, "the head's rank by how far apart its first two lines are", optional=True),
     Column("of", pl.Int64, "how many heads were ranked", optional=True),
-    Column("effect", pl.Float64, "how far apart they are, mean over shared tokens and prompts", optional=True),
+    Column(
+        "effect",
+        pl.Float64,
+        "how far apart they are, mean over shared tokens and prompts, minus that of the null",
+        optional=True,
+    ),
     Column("typical", pl.Float64, "the median of that over all heads", optional=True),
     Column("reliability", pl.Float64, "of the ranking, split-half, from 0 to 1", optional=True),
+    Column("half", pl.Float64, "the effect in the half of the prompts that heads are chosen on", optional=True),
+    Column("other_half", pl.Float64, "the effect in the other half", optional=True),
+    Column("null", pl.String, "the two conditions whose distance was subtracted, if any", optional=True),
     Column("over", pl.String, "mean over the queries that can see the token (visible), or over all", optional=True),
     Column("colour", pl.String, "of the line, such as '#1f77b4'", optional=True),
 )
@@ -95,12 +103,17 @@ def _ranking(run: Run, options: LinesOptions, model: str) -> Ranking:
 def _rank_columns(ranking: Ranking | None, place: tuple[int, int]) -> dict[str, pl.Expr]:
     """What the ranking says of a head; nothing for a panel of several heads, or where there is none."""
     rank = ranking.rank.get(place) if ranking else None
+    half, other_half = ranking.halves[place] if ranking and ranking.halves and rank else (None, None)
+    null = ranking.beyond if ranking else None
     return {
         "rank": pl.lit(rank, dtype=pl.Int64),
         "of": pl.lit(ranking.of if ranking and ranking.rank else None, dtype=pl.Int64),
         "effect": pl.lit(ranking.effect[place] if ranking and rank else None, dtype=pl.Float64),
         "typical": pl.lit(ranking.typical if ranking and rank else None, dtype=pl.Float64),
         "reliability": pl.lit(ranking.reliability if ranking else None, dtype=pl.Float64),
+        "half": pl.lit(half, dtype=pl.Float64),
+        "other_half": pl.lit(other_half, dtype=pl.Float64),
+        "null": pl.lit(" and ".join(null) if null else None, dtype=pl.String),
     }
 
 

@@ -11,7 +11,7 @@ from attnscope.analysis.spread import CUT, INTERVAL, is_cut
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Look
 from attnscope.figures.kinds.spread.options import SpreadOptions
-from attnscope.figures.prose import Document, Strong, Text, document
+from attnscope.figures.prose import Document, Strong, Text, by_panel, document
 
 
 def look(run: Run, options: SpreadOptions, table: pl.DataFrame) -> Look:
@@ -34,7 +34,7 @@ def look(run: Run, options: SpreadOptions, table: pl.DataFrame) -> Look:
 
 def write(table: pl.DataFrame, look: Look) -> Document:
     numbers: list[Text] = []
-    observed: list[str | None] = []
+    largest: dict[str, str | None] = {}
     for title in dict.fromkeys(table["panel"]):
         means: dict[str, float] = {}
         for name in dict.fromkeys(table.filter(pl.col("panel") == title)["series"]):
@@ -43,7 +43,7 @@ def write(table: pl.DataFrame, look: Look) -> Document:
             mean: Any = row["value"].mean()
             means[name] = float(mean) if first["mean"] is None else first["mean"]
             numbers.append((Strong(f"{title}, {name}"), f": {_numbers(row, first, means[name])}"))
-        observed.append(sentences.within(title, sentences.extreme(means, "mean of a row", most=True)))
+        largest[title] = sentences.largest(means)
     panels, rows = (list(dict.fromkeys(table[name])) for name in ("panel", "series"))
     return document(
         look.title,
@@ -55,7 +55,7 @@ def write(table: pl.DataFrame, look: Look) -> Document:
             ],
             "Axes": [f"Horizontal: {look.y or 'value'}; every panel has its own scale."],
             "Numbers": numbers,
-            "Observations": observed,
+            "Observations": by_panel(panels, {"Largest mean of a row": largest}),
         },
     )
 

@@ -9,7 +9,7 @@ from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Look
 from attnscope.figures.kinds.strip.options import StripOptions
 from attnscope.figures.kinds.strip.statistics import shown_prompt
-from attnscope.figures.prose import Document, Strong, Text, document
+from attnscope.figures.prose import Document, Strong, Text, by_panel, document
 
 
 def look(run: Run, options: StripOptions, table: pl.DataFrame) -> Look:
@@ -34,8 +34,9 @@ def look(run: Run, options: StripOptions, table: pl.DataFrame) -> Look:
 
 def write(table: pl.DataFrame, look: Look) -> Document:
     numbers: list[Text] = []
-    observed: list[str | None] = []
-    for title in dict.fromkeys(table["panel"]):
+    means: dict[str, str | None] = {}
+    titles = list(dict.fromkeys(table["panel"]))
+    for title in titles:
         tokens = table.filter(pl.col("panel") == title).drop_nulls("attention")
         top = tokens.sort("attention", descending=True, maintain_order=True).head(8)
         highest = [
@@ -45,9 +46,7 @@ def write(table: pl.DataFrame, look: Look) -> Document:
         numbers.append((Strong(title), f": highest {sentences.listed(highest)}."))
         if tokens["segment"].is_not_null().all():
             by = tokens.group_by("segment", maintain_order=True).agg(pl.col("attention").mean())
-            values = {f"segment {row['segment']}": row["attention"] for row in by.iter_rows(named=True)}
-            most = sentences.extreme(values, "mean of a segment's tokens", most=True)
-            observed.append(sentences.within(title, most))
+            means[title] = sentences.largest(dict(by.iter_rows()))
     return document(
         look.title,
         {
@@ -56,6 +55,6 @@ def write(table: pl.DataFrame, look: Look) -> Document:
                 look.caption,
             ],
             "Numbers": numbers,
-            "Observations": observed,
+            "Observations": by_panel(titles, {"Largest mean of a segment's tokens": means}),
         },
     )

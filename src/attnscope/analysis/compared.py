@@ -1,0 +1,368 @@
+"""The comparison of two sides: head by head, class by class, within prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from attnscope.analysis.cache import cached_result
+from attnscope.analysis.comparisons import Comparison
+from attnscope.analysis.discoveries import FALSE_DISCOVERIES, discoveries, true_at_least
+from attnscope.analysis.effects import Clusters, effects, unpaired_effects
+from attnscope.analysis.halves import halves
+from attnscope.analysis.matching import Matching, matched
+from attnscope.analysis.one_way import one_way
+from attnscope.analysis.ranking import reliability
+from attnscope.analysis.sides import ENRICHMENT, MASS, Values, quantities, values_of
+from attnscope.analysis.spread import mean_of_seen
+
+Floats = NDArray[np.float64]
+
+KEYS = ("queries", "quantity", "token_class")
+_SURE = (
+    pl.when(pl.col("q").is_not_null())
+    .then((pl.col("q") < FALSE_DISCOVERIES) & (pl.col("difference").abs() > pl.col("floor").fill_null(0)))
+    .alias("sure")
+)
+STATISTICS = ("n", "one", "two", "difference", "low", "high", "size", "p", "q")
+MORE = ("clusters", "error", "size_low", "size_high", "skew", "smallest_p", "same_q")
+OF_HEADS = ("half", "other_half", "chosen", "held")
+OF_CLASSES = ("median", "rising", "falling", "top_ten", "true_at_least", "tested", "chosen", "held", "same")
+"""Columns that come after the others, so that earlier ones keep their places."""
+TEN = 10
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The numbers of a comparison."""
+
+    comparison: Comparison
+    method: str
+    """How heads were matched."""
+    heads: pl.DataFrame
+    """queries, quantity, token_class, layer, head, layer_two, head_two, the statistics, floor, sure, rank.
+
+    q is over all heads and classes of one query group and quantity; null for what can only go one way. floor: the mean
+    effect of rounding; null if unknown. sure: q is small enough and the difference is above the floor. rank: by size of
+    the difference, from 1. half, other_half: the mean difference in one half of the prompts and in the other; chosen:
+    significant in the one; held: also in the other, with the same sign. Null where there are too few prompts to split.
+    """
+    overall: pl.DataFrame
+    """queries, quantity, token_class, the statistics of the mean over heads, floor, sure, heads, up, down, reliability,
+    and who carries the mean: see OF_CLASSES.
+
+    q is over the classes of one query group and quantity. up, down: how many heads rise or fall significantly, if
+    tested; true_at_least: how many of these have an effect, at 95 % confidence; tested: how many tests they were among.
+    reliability: of the order of heads. median: of the heads' differences. rising, falling: the shares of heads above
+    and below zero. top_ten: the share of all heads' changes, whatever their sign, that the ten largest carry. chosen,
+    held: how many heads are significant in one half of the prompts, and how many of these also in the other. same: how
+    many heads have no change, if the study has a margin. same_q: of the test that the difference is within it.
+    """
+
+
+@lru_cache(maxsize=32)
+def compare(comparison: Comparison) -> Compared:
+    """Compare every quantity that both sides have."""
+    others = quantities(comparison.two.run)
+    families = [family(comparison, *each) for each in quantities(comparison.one.run) if each in others]
+    heads, overall = (pl.concat(each) for each in zip(*(each for each in families if each), strict=True))
+    return Compared(comparison, matched(comparison.one, comparison.two).method, heads, overall)
+
+
+@lru_cache(maxsize=256)
+def family(comparison: Comparison, queries: str, quantity: str) -> tuple[pl.DataFrame, pl.DataFrame] | None:
+    """One quantity of one query group, tested together: the tables by head and by class, as in `Compared`.
+
+    None if the sides have no class or no prompt in common.
+    """
+    one, two = comparison.one, comparison.two
+    computed: list[tuple[pl.DataFrame, pl.DataFrame] | None] = []
+
+    def table(which: int) -> pl.DataFrame:
+        if not computed:
+            computed.append(_family(comparison, queries, quantity))
+        return pl.DataFrame() if computed[0] is None else computed[0][which]
+
+    if one.run is not two.run:
+        tables = [table(0), table(1)]
+    else:
+        sides = (one.model, one.condition, two.model, two.condition)
+        about = ("family", *sides, f"{comparison.paired}", queries, quantity)
+        names = ("heads", "classes")
+        tables = [cached_result(one.run, (*about, name), partial(table, which)) for which, name in enumerate(names)]
+    return (tables[0], tables[1]) if tables[0].width else None
+
+
+def _family(comparison: Comparison, queries: str, quantity: str) -> tuple[pl.DataFrame, pl.DataFrame] | None:
+    first = {each.token_class: each for each in values_of(comparison.one, queries, quantity)}
+    pairs = [
+        (first[each.token_class], each)
+        for each in values_of(comparison.two, queries, quantity)
+        if each.token_class in first
+    ]
+    if not any(_prompts_of(comparison, *pair) for pair in pairs):  # measures of insertions need the base prompt too
+        return None
+    matching = matched(comparison.one, comparison.two)
+    return _tested(comparison, matching, pairs, comparison.one.run.study.seed)
+
+
+def _prompts_of(comparison: Comparison, one: Values, two: Values) -> int:
+    """In how many prompts two quantities can be compared."""
+    if comparison.paired:
+        return len(np.intersect1d(one.prompts, two.prompts))
+    return min(len(one.prompts), len(two.prompts))
+
+
+def _tested(
+    comparison: Comparison, matching: Matching, family: Sequence[tuple[Values, Values]], seed: int
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    sides = [_sides(comparison, matching, one, two) for one, two in family]
+    ones, twos = (np.stack([side[which] for side in sides], 1) for which in (0, 1))  # (prompts, classes, pairs)
+    names = [one.token_class for one, _ in family]
+    clusters = _clusters(comparison, *family[0])
+    by_head = _of_heads(comparison, matching, family, (ones, twos), clusters, seed)
+    of_class = by_head["token_class"].to_list()
+    whole = [_over_heads(ones, twos, each) for each in (ones, twos)]
+    margin = _margin(comparison, family[0][0].quantity)
+    by_class = _statistics(comparison, whole[0], whole[1], clusters, seed, margin).with_columns(
+        token_class=pl.Series(names)
+    )
+    untested = _untested(comparison, family, ones, twos)
+    of_heads = np.repeat(untested, ones.shape[2])
+    by_head = _without_tests(by_head, of_heads).with_columns(_SURE)
+    by_head = by_head.with_columns(
+        **_halves(comparison, family[0][0].quantity, ones, twos, of_heads, clusters[0], of_class, seed)
+    )
+    by_class = _without_tests(by_class, untested)
+    by_class = by_class.join(_carried(by_head, names), on="token_class", maintain_order="left").with_columns(
+        _SURE, reliability=_reliabilities(comparison, ones, twos, clusters[0], seed)
+    )
+    about = {"queries": pl.lit(family[0][0].queries), "quantity": pl.lit(family[0][0].quantity)}
+    where = ["layer", "head", "layer_two", "head_two"]
+    return (
+        by_head.with_columns(**about).select(*KEYS, *where, *STATISTICS, "floor", "sure", "rank", *MORE, *OF_HEADS),
+        by_class.with_columns(**about).select(
+            *KEYS, *STATISTICS, "floor", "sure", "heads", "up", "down", "reliability", *MORE, *OF_CLASSES
+        ),
+    )
+
+
+def _carried(by_head: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
+    """By class: the floor, how many heads changed, and who carries the mean over heads."""
+    tested = pl.col("q").is_not_null().any()
+    counts = by_head.group_by("token_class", maintain_order=True).agg(
+        heads=pl.len().cast(pl.Int64),
+        floor=pl.col("floor").mean(),
+        up=pl.when(tested).then((pl.col("sure") & (pl.col("difference") > 0)).sum().cast(pl.Int64)),
+        down=pl.when(tested).then((pl.col("sure") & (pl.col("difference") < 0)).sum().cast(pl.Int64)),
+        same=pl.when(pl.col("same_q").is_not_null().any()).then(
+            (pl.col("same_q") < FALSE_DISCOVERIES).sum().cast(pl.Int64)
+        ),
+        chosen=pl.when(tested).then(_counted("chosen")),
+        held=pl.when(tested).then(_counted("held")),
+        median=pl.col("difference").median(),
+        rising=(pl.col("difference") > 0).mean(),
+        falling=(pl.col("difference") < 0).mean(),
+        top_ten=pl.col("difference").abs().top_k(TEN).sum() / pl.col("difference").abs().sum(),
+    )
+    return counts.with_columns(
+        pl.col("top_ten").fill_nan(None),
+        true_at_least=pl.Series(_true_at_least(by_head, names), dtype=pl.Int64),
+        tested=pl.lit(by_head["p"].count(), dtype=pl.Int64),
+    )
+
+
+def _reliabilities(
+    comparison: Comparison, ones: Floats, twos: Floats, clusters: NDArray[np.int64] | None, seed: int
+) -> pl.Series:
+    """By class: of the order of heads, within prompts."""
+    apart = (twos - ones).transpose(1, 0, 2) if comparison.paired else [None] * ones.shape[1]
+    return pl.Series([None if each is None else reliability(each, seed, clusters) for each in apart], dtype=pl.Float64)
+
+
+def _counted(flag: str) -> pl.Expr:
+    """How many rows have a flag; null if none of them could have it."""
+    return pl.when(pl.col(flag).is_not_null().any()).then(pl.col(flag).sum().cast(pl.Int64))
+
+
+def _halves(
+    comparison: Comparison,
+    quantity: str,
+    ones: Floats,
+    twos: Floats,
+    untested: NDArray[np.bool_],
+    clusters: Clusters,
+    of_class: Sequence[str],
+    seed: int,
+) -> dict[str, pl.Series]:
+    """The columns OF_HEADS: of masses within prompts, where they can be tested."""
+    split = None
+    if comparison.paired and quantity == MASS and not untested.all():
+        apart = (twos - ones).reshape(len(ones), -1)
+        split = halves(np.where(untested, np.nan, apart), clusters, of_class, seed)
+    if split is None:
+        types = (pl.Float64, pl.Float64, pl.Boolean, pl.Boolean)
+        return {name: pl.Series([None] * len(untested), dtype=each) for name, each in zip(OF_HEADS, types, strict=True)}
+    flags = [pl.Series(each).set(pl.Series(untested), None) for each in (split.chosen, split.held)]
+    means = [pl.Series(each).fill_nan(None) for each in (split.first, split.second)]
+    return dict(zip(OF_HEADS, (*means, *flags), strict=True))
+
+
+def _true_at_least(by_head: pl.DataFrame, names: Sequence[str]) -> list[int | None]:
+    """A lower bound on how many of the significant heads of each class have an effect; None where nothing is tested."""
+    p = by_head["p"].fill_null(np.nan).to_numpy()
+    bounds: list[int | None] = []
+    for name in names:
+        mine = (by_head["token_class"] == name).to_numpy()
+        sure = by_head["sure"].fill_null(value=False).to_numpy()
+        bounds.append(None if np.isnan(p[mine]).all() else true_at_least(p, mine & sure))
+    return bounds
+
+
+def _untested(
+    comparison: Comparison, family: Sequence[tuple[Values, Values]], ones: Floats, twos: Floats
+) -> NDArray[np.bool_]:
+    """Classes whose test would be trivial: the edits alone change them, or one side has none of them."""
+    queries, quantity = family[0][0].queries, family[0][0].quantity
+    certain = one_way(comparison.one, comparison.two, queries, quantity)
+    by_edits = np.array([one.token_class in certain for one, _ in family])
+    if quantity != MASS:
+        return by_edits
+    one, two = ((each == 0).all((0, 2)) for each in (ones, twos))
+    return np.asarray(by_edits | one | two)
+
+
+def _without_tests(table: pl.DataFrame, untested: NDArray[np.bool_]) -> pl.DataFrame:
+    """Remove p and q from untested rows; q of the others is over the tested rows only."""
+    p = np.where(untested, np.nan, table["p"].cast(pl.Float64).fill_null(np.nan).to_numpy())
+    same = np.where(untested, np.nan, table["same_p"].fill_null(np.nan).to_numpy())
+    return table.with_columns(
+        pl.Series("p", p).fill_nan(None),
+        pl.Series("q", discoveries(p)).fill_nan(None),
+        pl.Series("same_q", discoveries(same)).fill_nan(None),
+    )
+
+
+def _of_heads(
+    comparison: Comparison,
+    matching: Matching,
+    family: Sequence[tuple[Values, Values]],
+    sides: tuple[Floats, Floats],
+    clusters: tuple[Clusters, Clusters],
+    seed: int,
+) -> pl.DataFrame:
+    pairs = sides[0].shape[2]
+    floor = np.concatenate([_floor(comparison, matching, one, two) for one, two in family])
+    flat = [each.reshape(len(each), -1) for each in sides]
+    of_class = [one.token_class for one, _ in family for _ in range(pairs)]
+    margin = _margin(comparison, family[0][0].quantity)
+    return (
+        _statistics(comparison, flat[0], flat[1], clusters, seed, margin, of_class)
+        .with_columns(
+            token_class=pl.Series(of_class),
+            floor=pl.Series(floor).fill_nan(None),
+            **_places(comparison, matching, len(family)),
+        )
+        .with_columns(
+            _SURE,
+            rank=pl.col("difference").abs().rank("min", descending=True).over("token_class").cast(pl.Int64),
+        )
+    )
+
+
+def _clusters(comparison: Comparison, one: Values, two: Values) -> tuple[Clusters, Clusters]:
+    """The cluster of each prompt of both sides; if paired, only of the prompts that both have."""
+    prompts = [one.prompts, two.prompts]
+    if comparison.paired:
+        prompts = [np.intersect1d(one.prompts, two.prompts)] * 2
+    first, second = (
+        side.run.clusters(each) for side, each in zip((comparison.one, comparison.two), prompts, strict=True)
+    )
+    return first, second
+
+
+def _sides(comparison: Comparison, matching: Matching, one: Values, two: Values) -> tuple[Floats, Floats]:
+    """(prompts, pairs of heads) of both sides; if paired, only the prompts that both have."""
+    first, second = one.values[:, *matching.one], two.values[:, *matching.two]
+    if not comparison.paired:
+        return first, second
+    _, mine, theirs = np.intersect1d(one.prompts, two.prompts, return_indices=True)
+    return first[mine], second[theirs]
+
+
+def _over_heads(ones: Floats, twos: Floats, values: Floats) -> Floats:
+    """(prompts, classes): the mean over the heads that have the quantity in some prompt of each side."""
+    missing = [np.isnan(each).all(0) for each in (ones, twos)]
+    counted = np.where(missing[0] | missing[1], 0.0, 1.0)  # (classes, pairs)
+    heads = counted.sum(1)
+    total = np.where(counted > 0, values, 0.0).sum(2)
+    means: Floats = np.divide(total, heads, out=np.full(total.shape, np.nan), where=heads > 0)
+    return means
+
+
+def _margin(comparison: Comparison, quantity: str) -> float | None:
+    """The study's margin, which is one of shares."""
+    return None if quantity == ENRICHMENT else comparison.one.run.study.margin
+
+
+def _statistics(
+    comparison: Comparison,
+    one: Floats,
+    two: Floats,
+    clusters: tuple[Clusters, Clusters],
+    seed: int,
+    margin: float | None,
+    pools: Sequence[str] | None = None,
+) -> pl.DataFrame:
+    """The statistics of (prompts, columns) of both sides, one row per column. pools: as in `effects`."""
+    if comparison.paired:  # both means are over the compared prompts
+        missing = np.isnan(one) | np.isnan(two)
+        one, two = np.where(missing, np.nan, one), np.where(missing, np.nan, two)
+    if comparison.paired:
+        result = effects(two - one, clusters=clusters[0], pools=pools, seed=seed, margin=margin)
+    else:
+        result = unpaired_effects(one, two, clusters=clusters, pools=pools, seed=seed, margin=margin)
+    table = pl.DataFrame(
+        {
+            "n": result.n,
+            "clusters": result.clusters,
+            "one": mean_of_seen(one, 0),
+            "two": mean_of_seen(two, 0),
+            "difference": result.mean,
+            "error": result.error,
+            "low": result.low,
+            "high": result.high,
+            "size": result.size,
+            "size_low": result.size_low,
+            "size_high": result.size_high,
+            "skew": result.skew,
+            "p": result.p,
+            "q": result.q,
+            "smallest_p": result.smallest,
+            "same_p": result.same,
+        }
+    )
+    return table.with_columns(pl.col(pl.Float64).fill_nan(None))
+
+
+def _places(comparison: Comparison, matching: Matching, times: int) -> dict[str, pl.Series]:
+    columns = {}
+    for side, places, end in ((comparison.one, matching.one, ""), (comparison.two, matching.two, "_two")):
+        numbers = (np.asarray(side.run.layers(side.model)), np.asarray(side.run.heads(side.model)))
+        for name, of_axis, place in zip(("layer", "head"), numbers, places, strict=True):
+            columns[f"{name}{end}"] = pl.Series(np.tile(of_axis[place], times), dtype=pl.Int64)
+    return columns
+
+
+def _floor(comparison: Comparison, matching: Matching, one: Values, two: Values) -> Floats:
+    """Per pair of heads: the mean effect of rounding on both sides; NaN where unknown."""
+    total = np.zeros(len(matching.one[0]))
+    for side, places, values in ((comparison.one, matching.one, one), (comparison.two, matching.two, two)):
+        noise = side.run.noise(side.model, values.queries)
+        total = total + (np.nan if noise is None or values.per_mass is None else (noise * values.per_mass)[places])
+    return total

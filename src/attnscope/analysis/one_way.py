@@ -1,0 +1,74 @@
+"""What an edit of the prompt changes by construction: a test of it would find something whatever the model does.
+
+Taken, kept, moved and dilution can only go one way when text is inserted, and grow with its length. A class that
+inserted tokens join gains attention because it gains tokens. Enrichment is relative to uniform attention, which changes
+with the number of tokens: a head that ignores an insertion of 50 tokens gains enrichment on all others. Where inserted
+tokens are queries too, those before a class can't see it, and its mean over queries falls. Such differences have a size
+and an interval, but no p and no q.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from attnscope.analysis.insertion import class_tokens
+from attnscope.analysis.sides import ENRICHMENT, EVERY, MASS, ONE_WAY, Side, masses
+from attnscope.text.groups.every import ALL
+from attnscope.text.segments import INSERTED
+
+ALIKE = 0.05  # of all inserted tokens: with so many more on one side, a class is not the same class there
+SAME = 0.01  # of uniform attention on a class: a smaller difference does not count
+
+
+def one_way(one: Side, two: Side, queries: str, quantity: str) -> set[str]:
+    """The classes whose difference between two sides follows from the edits alone; EVERY among them if all do."""
+    if quantity in ONE_WAY:
+        return {*one.run.classes, EVERY} if _inserts_more(one, two) else set()
+    if quantity not in (MASS, ENRICHMENT) or same_edits(one, two):
+        return set()
+    if queries in (ALL.name, INSERTED) and _inserts_more(one, two):
+        return {*one.run.classes}
+    joined = _joined(one, two)
+    return joined | _other_uniform(one, two, queries) if quantity == ENRICHMENT else joined
+
+
+def same_edits(one: Side, two: Side) -> bool:
+    """Whether both sides edit prompts in the same way."""
+    edits = [[edit.model_dump() for edit in side.run.study.condition(side.condition).edits] for side in (one, two)]
+    return edits[0] == edits[1]
+
+
+def _inserts_more(one: Side, two: Side) -> bool:
+    """Whether one side has clearly more inserted tokens."""
+    if not (one.inserts and two.inserts):
+        return one.inserts != two.inserts
+    counts = [float(class_tokens(each.run, each.model, each.condition)["inserted"].sum()) for each in (one, two)]
+    return abs(counts[0] - counts[1]) > ALIKE * max(counts)
+
+
+def _joined(one: Side, two: Side) -> set[str]:
+    """Classes that have clearly more tokens on one side."""
+    both = class_tokens(one.run, one.model, one.condition).join(
+        class_tokens(two.run, two.model, two.condition), on="token_class", suffix="_two"
+    )
+    apart = (pl.col("inserted_two") - pl.col("inserted")).abs()
+    most = pl.max_horizontal(pl.col("inserted").sum(), pl.col("inserted_two").sum())
+    if one.inserts and two.inserts:
+        return set(both.filter(apart > ALIKE * most)["token_class"])
+    tokens = (pl.col("tokens_two") - pl.col("tokens")).abs() > ALIKE * pl.max_horizontal("tokens", "tokens_two")
+    inserts_only = one.inserts or two.inserts
+    return set(both.filter(apart > 0 if inserts_only else tokens)["token_class"])
+
+
+def _other_uniform(one: Side, two: Side, queries: str) -> set[str]:
+    """Classes on which uniform attention differs."""
+    means = []
+    for side in (one, two):
+        group = side.run.study.measure.queries.index(queries)
+        expected = masses(side.run, side.model, side.condition).expected[:, group].mean((0, 1, 2))
+        means.append(dict(zip(side.run.classes, expected.tolist(), strict=True)))
+    first, second = means
+    return {
+        name for name in first.keys() & second.keys() if not np.isclose(first[name], second[name], rtol=SAME, atol=0)
+    }

@@ -1,0 +1,272 @@
+"""The answer to a study's question, in three to five sentences made from its numbers.
+
+It is about one comparison and its classes: those of the study's first map of a difference; otherwise a control if there
+is one, and the first class that a figure names or the one that changes most clearly. Effect, interval, heads, placebo,
+and what can't be said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from attnscope.analysis.compared import TEN, compare
+from attnscope.analysis.comparisons import Comparison, comparisons, placebo_for
+from attnscope.analysis.discoveries import FALSE_DISCOVERIES, needed
+from attnscope.analysis.multiverse import multiverse, verdicts
+from attnscope.analysis.run import Run
+from attnscope.analysis.sides import MASS, masses
+from attnscope.figures import selection, sentences
+from attnscope.study.schema import FigureSpec
+from attnscope.text.classes import OTHER
+
+Row = dict[str, Any]
+
+LIMIT = "This is where heads look, not what they use: whether it matters for the answer takes an intervention."
+
+
+@dataclass(frozen=True)
+class Focus:
+    """What a study is mainly about."""
+
+    comparisons: list[Comparison]
+    """The same comparison in each model."""
+    queries: str
+    classes: list[str]
+    """Empty if the study doesn't say."""
+
+
+def answer(run: Run) -> list[str]:
+    """The answer in sentences; empty if the run has no prompts to answer from."""
+    focus = _focus(run)
+    if focus is None:
+        return list(_shares(run))
+    first, *others = focus.comparisons
+    found = (_row(first, focus.queries, each) for each in focus.classes or (None,))
+    rows = [row for row in found if row is not None]
+    if not rows:
+        return list(_shares(run))
+    row, *more = rows
+    words = [" ".join([_effect(run, first, row), *(_also(run, each) for each in more)])]
+    words += [_others(run, others, row)] if others else []
+    words += [" ".join(_heads(row))]
+    words += [" ".join([*_placebo(run, first, row), *_robust(first, row)])]
+    return [*(each for each in words if each), LIMIT]
+
+
+def _focus(run: Run) -> Focus | None:
+    every = [each for each in comparisons(run) if each.kind != "placebo"]
+    for figure in run.study.figures:
+        named = _named(run, figure, every)
+        if named is not None:
+            return named
+    for kind in ("control", "condition", "model"):
+        mine = [each for each in every if each.kind == kind]
+        if mine:
+            one, two = (side.condition for side in (mine[0].one, mine[0].two))
+            alike = [each for each in mine if (each.one.condition, each.two.condition) == (one, two)]
+            return Focus(alike if kind != "model" else mine[:1], run.study.measure.queries[0], _classes_shown(run))
+    return None
+
+
+def _classes_shown(run: Run) -> list[str]:
+    """The first class that a figure names."""
+    for figure in run.study.figures:
+        extra = figure.model_dump()
+        for name in [*_listed(extra.get("classes")), *_listed(extra.get("measure"))]:
+            if name in run.classes and name != OTHER:
+                return [name]
+    return []
+
+
+def _listed(given: object) -> list[str]:
+    """Names in a figure's option, which may be one or several."""
+    return [given] if isinstance(given, str) else list(given) if isinstance(given, list | tuple) else []
+
+
+def _named(run: Run, figure: FigureSpec, every: list[Comparison]) -> Focus | None:
+    """What a map of a difference shows, if it is of classes and the difference is one of the run's comparisons."""
+    extra = figure.model_dump()
+    wanted, names = extra.get("difference"), _listed(extra.get("measure"))
+    if not wanted or not names or not set(names) <= set(run.classes):
+        return None
+    mine = [each for each in every if set(each.sides) == set(wanted)]
+    if not mine:
+        return None
+    return Focus(mine, figure.queries or run.study.measure.queries[0], names)
+
+
+def _row(comparison: Comparison, queries: str, token_class: str | None) -> Row | None:
+    """The mean over heads of one class: the one asked for, or the one that changes most clearly."""
+    rows = compare(comparison).overall.filter(
+        pl.col("queries") == queries, pl.col("quantity") == MASS, pl.col("n") > 0, pl.col("token_class") != OTHER
+    )
+    if token_class is not None:
+        rows = rows.filter(pl.col("token_class") == token_class)
+    clearest = rows.sort(pl.col("q").is_null(), pl.col("size").abs(), descending=[False, True], nulls_last=True)
+    return next(clearest.iter_rows(named=True), None)
+
+
+def _sides(run: Run, comparison: Comparison) -> tuple[str, str]:
+    if comparison.kind == "model":
+        return comparison.one.model, comparison.two.model
+    one, two = (selection.condition_label(run, side.condition) for side in (comparison.one, comparison.two))
+    return one, two
+
+
+def _effect(run: Run, comparison: Comparison, row: Row) -> str:
+    one, two = _sides(run, comparison)
+    by = "in" if comparison.kind == "model" else "with"
+    where = "" if comparison.kind == "model" or len(run.models) == 1 else f"In {comparison.one.model}, "
+    what = f"attention on {_class(run, row)} from {selection.group_words(row['queries'])}"
+    over = (
+        f"mean over {sentences.counted(row['heads'], 'head')} and "
+        f"{sentences.prompts_in_clusters(row['n'], row['clusters'])}"
+    )
+    if row["q"] is None:
+        why = sentences.untested(row["n"], row["clusters"])
+        tested = why if row["low"] is None else f"{_interval(row)}; not tested, as the edit alone changes it"
+        sentence = (
+            f"{what} is {_number(row['two'])} {by} {two} and {_number(row['one'])} {by} {one}, a difference of "
+            f"{_number(row['difference'])}"
+        )
+        return _upper(f"{where}{sentence} ({over}; {tested}).")
+    tested = f"{_interval(row)}, {over}; {sentences.rate(row['q'])}"
+    if row["sure"]:
+        way = "higher" if row["difference"] > 0 else "lower"
+        sentence = f"{what} is {way} {by} {two} than {by} {one}, by {_number(abs(row['difference']))}"
+        return _upper(f"{where}{sentence} ({tested}).")
+    if row["same_q"] is not None and row["same_q"] < FALSE_DISCOVERIES:
+        sentence = f"{what} is the same {by} {two} and {one}, within the margin of {run.study.margin:g}"
+    else:
+        sentence = f"no difference in {what} between {two} and {one} can be shown"
+    return _upper(f"{where}{sentence}: {_number(row['difference'])} ({tested}).")
+
+
+def _also(run: Run, row: Row) -> str:
+    """The same difference, of another class."""
+    shown = sentences.with_interval(row["difference"], row["low"], row["high"])
+    tested = "not tested" if row["q"] is None else sentences.rate(row["q"]) if row["sure"] else "not significant"
+    return f"On {_class(run, row)} it differs by {shown}, {tested}."
+
+
+def _class(run: Run, row: Row) -> str:
+    """A class by its label, or by its name in quotation marks."""
+    name = row["token_class"]
+    label = selection.class_label(run, name)
+    return f'"{name}"' if label == name else label
+
+
+def _interval(row: Row) -> str:
+    """The interval of a difference's size."""
+    low, high = _turned(row) if row["sure"] else (row["low"], row["high"])
+    return f"95 % interval {_number(low)} to {_number(high)}"
+
+
+def _turned(row: Row) -> tuple[float, float]:
+    """The ends of the interval of the difference's size."""
+    return (row["low"], row["high"]) if row["difference"] >= 0 else (-row["high"], -row["low"])
+
+
+def _others(run: Run, others: list[Comparison], row: Row) -> str:
+    """The same in the other models."""
+    parts = []
+    for each in others:
+        other = _row(each, row["queries"], row["token_class"])
+        if other is not None:
+            place = each.one.model if each.kind != "model" else selection.condition_label(run, each.one.condition)
+            shown = sentences.with_interval(other["difference"], other["low"], other["high"])
+            parts.append(f"{shown}{'' if other['sure'] else ', not significant,'} in {place}")
+    return f"The same difference is {sentences.listed(parts)}." if parts else ""
+
+
+def _heads(row: Row) -> Iterator[str]:
+    if row["up"] is not None:
+        found = row["up"] + row["down"]
+        if not found and needed(row["smallest_p"], row["tested"]) > 1:
+            yield f"There are too few prompts to tell which of the {row['heads']} heads change."
+        else:
+            yield _counts(row, found)
+    if row["top_ten"] is not None and row["heads"] > TEN:
+        middle = f"the median head changes by {_number(row['median'])}"
+        yield f"Ten heads make {row['top_ten']:.0%} of all changes, up and down; {middle}."
+    if row["chosen"]:
+        chosen = sentences.counted(row["chosen"], "head")
+        yield f"Of {chosen} chosen on half of the prompts, {row['held']} held on the other half."
+
+
+def _counts(row: Row, found: int) -> str:
+    """How many heads change, and how many of these are no chance."""
+    if not found:
+        return f"None of {row['heads']} heads changes significantly (q < {FALSE_DISCOVERIES})."
+    counts = f"Of {row['heads']} heads, {row['up']} rose and {row['down']} fell significantly (q < {FALSE_DISCOVERIES})"
+    real = row["true_at_least"]
+    return f"{counts}; at least {real} of these {found} are real effects." if real else f"{counts}."
+
+
+def _placebo(run: Run, comparison: Comparison, row: Row) -> Iterator[str]:
+    null = placebo_for(comparison)
+    if null is None:
+        if comparison.kind in ("condition", "control"):
+            yield "There is no placebo (control: redraw) to compare with."
+        return
+    drawn = _row(null, row["queries"], row["token_class"])
+    if drawn is None:
+        return
+    changed = None if drawn["up"] is None else drawn["up"] + drawn["down"]
+    found = "not tested" if changed is None else f"{changed or 'none'} of {drawn['heads']} heads changed significantly"
+    shown = sentences.with_interval(drawn["difference"], drawn["low"], drawn["high"])
+    if drawn["same_q"] is not None and drawn["same_q"] < FALSE_DISCOVERIES:
+        shown += f", within the margin of {run.study.margin:g}"
+    label = selection.condition_label(run, null.one.condition)
+    yield f"Placebo ({label}, drawn twice): {shown}; {found}."
+
+
+def _robust(comparison: Comparison, row: Row) -> Iterator[str]:
+    """Whether the sign depends on how one counts."""
+    if not comparison.paired:
+        return
+    table = multiverse(comparison)
+    mine = verdicts(table.filter(pl.col("token_class") == row["token_class"])) if len(table) else table
+    for each in mine.iter_rows(named=True):
+        if each["flips"]:
+            yield f"The sign of the effect depends on how one counts: it flips with {each['flips']}."
+        else:
+            distinct = f", which give {sentences.counted(each['distinct'], 'different number')}"
+            empty = f"; {each['empty']} more leave the class without tokens" if each["empty"] else ""
+            yield f"The sign of the effect is the same under all {each['choices']} ways to count{distinct}{empty}."
+
+
+def _shares(run: Run) -> Iterator[str]:
+    """Of a study without anything to compare: where attention goes."""
+    model, condition = run.models[0], next(name for name in run.conditions if run.has(run.models[0], name))
+    queries = run.study.measure.queries[0]
+    group = run.study.measure.queries.index(queries)
+    arrays = masses(run, model, condition)
+    parts = {}
+    for place, name in enumerate(run.classes):
+        mass, expected = (each[:, group, :, :, place].mean() for each in (arrays.mass, arrays.expected))
+        parts[name] = (float(mass), float(mass / expected) if expected > 0 else None)
+    named = {name: each for name, each in parts.items() if name != OTHER} or parts
+    words = []
+    for name, (mass, times) in sorted(named.items(), key=lambda item: -item[1][0]):
+        relative = f" ({times:.2g} times uniform attention)" if times is not None else ""
+        words.append(f"{mass:.0%} on {selection.class_label(run, name)}{relative}")
+    heads = sentences.counted(len(run.layers(model)) * len(run.heads(model)), "head")
+    many = sentences.counted(len(arrays.prompts), "prompt")
+    yield (
+        f"Of the attention from {selection.group_words(queries)} in {model}, mean over {heads} and {many}, "
+        f"{sentences.listed(words)}."
+    )
+    yield "Nothing is compared, so nothing is tested."
+
+
+def _number(value: float) -> str:
+    return sentences.number(value)
+
+
+def _upper(sentence: str) -> str:
+    return sentence[0].upper() + sentence[1:]
