@@ -113,6 +113,13 @@ def confirm_run(
         allow_pickle=allow_pickle,
     )
     folder = first.path.with_name(f"{first.path.resolve().name}-confirmed") if out is None else Path(out)
+    if folder.resolve() == first.path.resolve():
+        raise AttnscopeError(
+            "the fresh prompts would take the place of the run's own",
+            where=Parameter("out", out),
+            allowed="another folder than the run's",
+            todo="choose another, or leave it out",
+        )
     perform(request, RunFolder(folder), watcher)
     fresh = Run(folder)
     again = fresh.compare()

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from attnscope.analysis.bootstrap import DRAWS, Sample
-from attnscope.analysis.effects import FEWEST, effects, unpaired_effects
+from attnscope.analysis.effects import effects, unpaired_effects
+from attnscope.study.independence import FEWEST
 from tests.tolerances import EXACT
 
 SIMULATIONS = 2000
@@ -214,12 +215,32 @@ def test_clusters_of_different_sizes_are_covered_too() -> None:
     assert 0.93 - NOISE <= float(((found.low <= 0) & (found.high >= 0)).mean()) <= 0.975 + NOISE
 
 
-@pytest.mark.parametrize("sizes", [[20] + [2] * 19, [20, 20] + [1] * 10, [64, 32, 16, 8, 4, 2, 1] * 2])
+@pytest.mark.parametrize("sizes", [[20] + [2] * 19, [9, 9] + [3] * 10, [16, 8, 4, 2, 1] * 3])
 def test_a_large_cluster_does_not_hide_how_far_it_could_be_off(sizes: list[int]) -> None:
     chance, clusters = np.random.default_rng(2), np.repeat(np.arange(len(sizes)), sizes)
     values = chance.normal(0, 1, (len(sizes), SIMULATIONS))[clusters]
     found = effects(values + chance.normal(0, 1, values.shape), clusters=clusters)
+    assert np.isfinite(found.low).all()
     assert float(((found.low <= 0) & (found.high >= 0)).mean()) >= 0.93 - NOISE
+
+
+@pytest.mark.parametrize("sizes", [[20, 20] + [1] * 10, [64, 32, 16, 8, 4, 2, 1] * 2, [12] + [1] * 12])
+def test_where_few_clusters_have_most_of_the_prompts_nothing_is_tested(sizes: list[int]) -> None:
+    clusters = np.repeat(np.arange(len(sizes)), sizes)
+    found = effects(np.random.default_rng(3).normal(1, 1, (len(clusters), 4)), clusters=clusters)
+    assert np.isnan(found.p).all()
+    assert np.isfinite(found.mean).all()
+
+
+@pytest.mark.parametrize("seen", [1, 2, 3])
+def test_an_interval_is_finite_where_few_prompts_have_any_difference(seen: int) -> None:
+    values = np.zeros((12, 6))
+    values[:seen, :3] = 0.02
+    values[:, 3:] = np.random.default_rng(0).normal(0, 1, (12, 3))
+    for found in (effects(values), unpaired_effects(values, np.random.default_rng(1).normal(0, 1, (14, 6)))):
+        for each in (found.low, found.high, found.size_low, found.size_high):
+            assert np.isfinite(each).all()
+        assert (found.p[:3] > 0.05).all()
 
 
 def test_a_mean_that_is_one_clusters_is_not_tested() -> None:

@@ -236,20 +236,38 @@ def test_with_few_prompts_a_comparison_says_that_it_can_not_tell(tiny: Path, tmp
     assert any("too few prompts to tell" in cell for cell in counts)
 
 
-def test_one_cluster_with_most_of_the_prompts_is_told_wherever_a_test_is_missing(tiny: Path, tmp_path: Path) -> None:
+def test_a_few_clusters_with_most_of_the_prompts_are_told_wherever_a_test_is_missing(
+    tiny: Path, tmp_path: Path
+) -> None:
     rows = [{**each, "topic": f"t{max(0, n - 10)}"} for n, each in enumerate(items(17))]  # 11 of 17 are t0
     prompts = {"items": rows, "chat": "{intro}\n{question}", "cluster": "topic"}
     made = performed(study([{"label": "one", "source": str(tiny)}], prompts=prompts), tmp_path)
     found = compare(next(each for each in comparisons(made) if each.kind == "control"))
     assert found.heads["p"].is_null().all()
-    assert "One cluster has most of the prompts, so there is no interval and no test." in facts(found)
+    assert "A few clusters have most of the prompts, so there is no interval and no test." in facts(found)
     cells = [cell for sheet in sheets(found, "last") for row in sheet.rows for cell in row]
-    assert "one cluster has most of the prompts, so there is no test" in cells
-    assert "one cluster has most of the prompts, so there is no test" in answer(made)[0]
+    assert "a few clusters have most of the prompts, so there is no test" in cells
+    assert "a few clusters have most of the prompts, so there is no test" in answer(made)[0]
     spec = FigureSpec(name="m", kind="heatmap", measure="marks", difference=["none", "filler"])  # type: ignore[call-arg]
     assert "no test is possible with these clusters of prompts" in make_figure(made, options_of(spec)).alt
     (warning,) = [each for each in report_run(made.path).warnings if "cluster" in each]
-    assert "11 of the 17 prompts are in one cluster, so nothing is tested" in warning
+    assert "most of the 17 prompts are in a few of 7 clusters (11 in the largest), so nothing is tested" in warning
+
+
+def test_a_class_that_one_prompt_has_can_be_drawn_and_told(tiny: Path, tmp_path: Path) -> None:
+    rows = [
+        {**each, "question": each["question"].replace("#", "#" if n == 4 else "+")} for n, each in enumerate(items(12))
+    ]
+    prompts = {"items": rows, "chat": "{intro}\n{question}"}
+    figures = [
+        {"name": "map", "kind": "heatmap", "measure": "hash", "difference": ["none", "filler"]},
+        {"name": "bars", "kind": "bars"},
+        {"name": "split", "kind": "decomposition"},
+    ]
+    content = study([{"label": "one", "source": str(tiny)}], prompts=prompts, classes={"hash": "#"}, figures=figures)
+    made = report_run(performed(content, tmp_path).path)
+    assert {figure.name for figure in made.figures} == {"map", "bars", "split"}
+    assert "inf" not in " ".join(made.answer).replace("information", "")
 
 
 def test_copies_of_a_prompt_count_once(tiny: Path, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ WRITTEN = {  # texts of the first prompts under all conditions, as every version
     "symbols": "da3770c7ed7159f9bbdd08e4c6426490348f057ebccfe3266568fbd213d4b9c8",
     "filler": "94e255642aa018a39df38f1d913b219b5dc52c288210bd1ed1745278dcbfaa82",
     "encoder": "24326f45be97bbb599f7617e018e8bc04dac0248cf587320ca35134dbc37fa9c",
-    "filler-vs-sentence": "83a5987cc58bd4feca7946f5f016936f7c0d42e7d5559e0112daef8233054856",
+    "filler-vs-sentence": "f5ad08763845dc5f75fe91035cf379fbcf0e2d01bb67d665917e6265b45e0f77",
 }
 
 

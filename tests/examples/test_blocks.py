@@ -204,8 +204,9 @@ def test_the_card_says_what_was_asked(tmp_path: Path) -> None:
     puzzles = held_out(10, 1)
     before = [Asked(kind(each), each["answer"], "?", False, False, 8) for each in puzzles]
     after = [Asked(kind(each), each["answer"], each["worked"], True, True, 8) for each in puzzles]
-    write_card(tmp_path, before, after, after[:4], 7)
+    write_card(tmp_path, before, after, after[:4], 7, seed=3)
     text = (tmp_path / "README.md").read_text()
+    assert "seed 3" in text
     assert "| all | 0.0% (0.0% to 27.8%, 0 of 10) | 100.0% (72.2% to 100.0%, 10 of 10) |" in text
     assert json.loads((tmp_path / "evaluation.json").read_text())["named"]["after"]["all"] == [10, 10]
 

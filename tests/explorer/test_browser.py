@@ -15,6 +15,7 @@ from playwright.sync_api import Browser
 
 from attnscope.analysis.run import Run
 from attnscope.figures.write import figure_of
+from attnscope.report.answer import answer
 from attnscope.study.schema import FigureSpec
 from tests.explorer.conftest import HOSTILE, LABELS, Watched, numbers
 from tests.handmade import exported
@@ -52,6 +53,8 @@ def test_the_overview_tells_question_figure_observations_evidence(server: str, w
     assert "2 models, 3 conditions, 9 prompts: 54 cells" in text
     assert page.locator(".chart svg").count() == 1
     figure = figure_of(explored, explored.study.figures[0])
+    assert answer(explored)[0] in page.locator(".answer").inner_text()
+    page.locator("summary", has_text="What the main figure shows").click()
     observed = figure.alt.split("Observations: ")[1].split(". ")[0]
     assert observed in page.locator(".observations").inner_text()
     assert "no share differs by more than" in text

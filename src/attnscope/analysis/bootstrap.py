@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
 from attnscope.analysis.spread import CONFIDENCE
+from attnscope.study.independence import effective_clusters
 
 Floats = NDArray[np.float64]
 
@@ -61,11 +62,9 @@ class Sample:
         return counted
 
     @cached_property
-    def largest(self) -> Floats:
-        """The share of each column's prompts that its largest cluster has."""
-        total = self.sizes.sum(0)
-        share: Floats = np.divide(self.sizes.max(0), total, out=np.ones(total.shape), where=total > 0)
-        return share
+    def effective(self) -> Floats:
+        """How many clusters of one size would say as much about a mean."""
+        return effective_clusters(self.sizes)
 
     @cached_property
     def mean(self) -> Floats:
@@ -124,7 +123,7 @@ class Sample:
         size, sizes = self.sizes.T @ weights, self.sizes.max(1)
         with np.errstate(invalid="ignore", divide="ignore"):
             alone = 1 - sizes[:, None] / (sizes @ weights)  # what the mean has of the other clusters
-            counted = np.where(alone > 0, weights / alone**2, np.inf)
+            counted = np.where(weights > 0, weights / alone**2, 0.0)
             squares, cross, sizes_squared = (
                 each.T @ counted for each in (residuals**2, residuals * self.sizes, self.sizes**2)
             )
@@ -193,7 +192,7 @@ class _Own:
     def of(cls, samples: Sequence[Sample], seed: int, least: float, margin: float | None) -> _Own:
         """least: what is added to every error, as errors are added."""
         estimate, own = estimate_of(samples)
-        error = np.hypot(own, least)
+        error, clusters = np.hypot(own, least), _clusters(samples)
         columns = len(estimate)
         below, above, p, same = (np.full(columns, np.nan) for _ in range(4))
         tails = []
@@ -201,7 +200,8 @@ class _Own:
         for start in range(0, columns, TOGETHER):
             some = slice(start, min(start + TOGETHER, columns))
             shift, variance = _drawn([each.columns(some) for each in samples], weights)
-            draws = _studentised(shift, variance)
+            smallest = ((own / clusters)[some] ** 2)[:, None]  # a draw may miss all of the spread
+            draws = _studentised(shift, np.maximum(variance, smallest))
             below[some], above[some] = _ends(draws)
             with np.errstate(invalid="ignore", divide="ignore"):
                 p[some] = _p(_reached(draws, estimate[some] / error[some]), DRAWS)

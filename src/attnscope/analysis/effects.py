@@ -16,19 +16,18 @@ from numpy.typing import NDArray
 from attnscope.analysis.bootstrap import Sample, bootstrapped, estimate_of, smallest_p
 from attnscope.analysis.discoveries import discoveries
 from attnscope.analysis.spread import mean_of_seen
-from attnscope.study.independence import MOST_OF_ONE
+from attnscope.study.independence import FEWEST
 
 Floats = NDArray[np.float64]
 Clusters = NDArray[np.int64]
 
-FEWEST = 6  # clusters; with five, p can't be below 0.05, and a bootstrap has little to draw from
 ENOUGH = 20  # clusters; a draw then misses all of a column's less than once in a million times
 SKEWED = 1.5  # differences with more skew than this are called skewed
 
 
 @dataclass(frozen=True)
 class Effects:
-    """One number per column in each field; NaN where there are too few clusters, or one has most of the prompts."""
+    """One number per column in each field; NaN where there are too few clusters, or few have most of the prompts."""
 
     n: NDArray[np.int64]
     """Prompts."""
@@ -117,10 +116,8 @@ class _Group:
 
     @property
     def testable(self) -> NDArray[np.int64]:
-        """Which of its columns have clusters enough, none of them with most of the prompts."""
-        count = np.min([each.count for each in self.samples], axis=0)
-        largest = np.max([each.largest for each in self.samples], axis=0)
-        return np.flatnonzero((count >= FEWEST) & (largest <= MOST_OF_ONE))
+        """Which of its columns have clusters enough, the prompts not being in a few of them."""
+        return np.flatnonzero(np.min([each.effective for each in self.samples], axis=0) >= FEWEST)
 
 
 def _effects(

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES, discoveries
-from attnscope.analysis.effects import FEWEST, Clusters, effects
+from attnscope.analysis.effects import Clusters, effects
 from attnscope.analysis.spread import mean_of_seen
+from attnscope.study.independence import FEWEST
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -18,8 +18,9 @@ from scipy.special import ndtr, stdtrit
 
 from attnscope.analysis.compared import Compared
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES, needed
-from attnscope.analysis.effects import FEWEST, effects
+from attnscope.analysis.effects import effects
 from attnscope.analysis.sides import MASS
+from attnscope.study.independence import FEWEST
 
 SIZES = (0.3, 0.5, 0.8)
 """Without a pilot: small, medium and large effects."""

@@ -53,7 +53,7 @@ def confirm(
 
 def _limits(result: Confirmation) -> list[str]:
     """What these prompts can't show."""
-    from attnscope.analysis.effects import FEWEST
+    from attnscope.study.independence import FEWEST
 
     lines, seen = [], result.seen_clusters
     if seen:

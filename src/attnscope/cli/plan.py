@@ -88,22 +88,25 @@ def _measured(request: RunRequest, folder: Path) -> Run:
 
 def show_plan(request: RunRequest, sizes: Sequence[float] = (), pilot: Run | None = None) -> None:
     """What a study can find. pilot: a run of some of its prompts."""
+    import numpy as np
+
     from attnscope.analysis.power import SIZES, Reach, targets
     from attnscope.figures import sentences
     from attnscope.runs.audit import heads_measured
-    from attnscope.study.independence import MOST_OF_ONE
+    from attnscope.study.independence import FEWEST, effective_clusters
 
     console = Console()
     prompts = request.prompts.prompts
     counts = Counter(prompt.cluster for prompt in prompts)
     clusters, unit = len(counts), "prompts" if len(counts) == len(prompts) else "clusters"
+    effective = effective_clusters(np.array([*counts.values()], dtype=np.float64))
     classes = len(request.study.classes) + 1
     many = sentences.prompts_in_clusters(len(prompts), clusters)
     for label, heads in heads_measured(request).items():
         reach = Reach(clusters, heads * classes)
         console.print(Text(f"\n{label}: {many}; {heads} heads x {classes} classes", style="bold"))
-        if max(counts.values()) > MOST_OF_ONE * len(prompts):
-            console.print(Text("No test: one cluster has most of the prompts. Add prompts of other clusters."))
+        if clusters >= FEWEST > effective:
+            console.print(Text("No test: a few clusters have most of the prompts. Add prompts of others."))
             continue
         console.print(Text(_reach(reach, unit)), soft_wrap=True)
         if reach.testable:
@@ -115,7 +118,7 @@ def show_plan(request: RunRequest, sizes: Sequence[float] = (), pilot: Run | Non
 
 
 def _reach(reach: Reach, unit: str) -> str:
-    from attnscope.analysis.effects import FEWEST
+    from attnscope.study.independence import FEWEST
 
     if not reach.testable:
         return f"Too few {unit} for any test: {FEWEST} are the fewest."
@@ -145,8 +148,8 @@ def _chances(wanted: Sequence[Target], sizes: Sequence[float], clusters: int, un
 
 
 def _from_pilot(pilot: Run, wanted: Sequence[Target], clusters: int, unit: str) -> Table | Text:
-    from attnscope.analysis.effects import FEWEST
     from attnscope.analysis.power import clusters_needed, pilots, power
+    from attnscope.study.independence import FEWEST
 
     measured = set(pilot.cluster_of.values())
     found = pilots(pilot.compare(), pilot.study.measure.queries[0])

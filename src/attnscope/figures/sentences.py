@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from attnscope.analysis.effects import FEWEST
+from attnscope.study.independence import FEWEST
 
 
 def number(value: float) -> str:
@@ -54,7 +54,7 @@ def untested(prompts: float, clusters: float | None = None) -> str:
         return "no test is possible with these clusters of prompts"
     if clusters < FEWEST:
         return "too few clusters of prompts for a test"
-    return "one cluster has most of the prompts, so there is no test"
+    return "a few clusters have most of the prompts, so there is no test"
 
 
 def listed(words: Sequence[str]) -> str:

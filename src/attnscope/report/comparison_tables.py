@@ -10,7 +10,7 @@ import polars as pl
 
 from attnscope.analysis.compared import TEN, Compared
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES, needed
-from attnscope.analysis.effects import FEWEST, SKEWED
+from attnscope.analysis.effects import SKEWED
 from attnscope.analysis.matching import BY_NUMBER
 from attnscope.analysis.multiverse import multiverse, verdicts
 from attnscope.analysis.sides import CHANGE, DILUTION, ENRICHMENT, MASS, REDISTRIBUTION, Side
@@ -19,6 +19,7 @@ from attnscope.figures import sentences
 from attnscope.figures.prose import Document, Paragraph, Section, Table
 from attnscope.figures.selection import laid_out
 from attnscope.measures.names import KEPT, MOVED, TAKEN
+from attnscope.study.independence import FEWEST
 
 TOP = 3  # heads named of each class
 
@@ -95,7 +96,7 @@ def facts(found: Compared) -> list[str]:
         what = "prompts" if clusters == most else "clusters of prompts"
         known.append(f"With fewer than {FEWEST} {what} there is no interval and no test.")
     elif found.overall["low"].is_null().all():
-        known.append("One cluster has most of the prompts, so there is no interval and no test.")
+        known.append("A few clusters have most of the prompts, so there is no interval and no test.")
     known += [*_too_few(found), *_skewed(found)]
     if found.heads["floor"].is_null().all():
         known.append("How far rounding moves attention was not measured.")

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from attnscope.study.schema import PromptsSpec
 from attnscope.text.copies import near_copies
 from attnscope.text.sets import PROMPT_SETS
 
-MOST_OF_ONE = 0.5  # of the prompts in one cluster: beyond it, their mean is that cluster's, and nothing is tested
+FEWEST = 6  # clusters; with five, p can't be below 0.05, and a bootstrap has little to draw from
 
 
 def cluster_field(spec: PromptsSpec) -> str | None:
@@ -19,18 +22,26 @@ def cluster_field(spec: PromptsSpec) -> str | None:
     return PROMPT_SETS.members[spec.set].cluster
 
 
+def effective_clusters(sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How many clusters of one size would say as much about a mean. sizes: (clusters, ...)."""
+    total, squares = sizes.sum(0), (sizes**2).sum(0)
+    alike: NDArray[np.float64] = np.divide(total**2, squares, out=np.zeros(np.shape(total)), where=squares > 0)
+    return alike
+
+
 def dependence(
     spec: PromptsSpec, prompts: Sequence[Mapping[str, str]], clusters: Sequence[Hashable] = ()
 ) -> str | None:
-    """A warning, if prompts (given by their fields) are near copies and no cluster is given, or if one has most.
+    """A warning, if prompts (given by their fields) are near copies and no cluster is given, or if few have most.
 
     clusters: of each prompt.
     """
-    largest = max(Counter(clusters).values(), default=0)
-    if largest > MOST_OF_ONE * len(clusters) and len(clusters) > 1:
+    sizes = Counter(clusters)
+    if len(sizes) >= FEWEST > effective_clusters(np.array([*sizes.values()], dtype=np.float64)):
         return (
-            f"{largest} of the {len(clusters)} prompts are in one cluster, so nothing is tested: a mean over them says "
-            "little about other clusters; add prompts of other kinds, or choose another field as prompts: cluster"
+            f"most of the {len(clusters)} prompts are in a few of {len(sizes)} clusters ({max(sizes.values())} in the "
+            "largest), so nothing is tested: their mean says little about other clusters; add prompts to the others, "
+            "or choose another field as prompts: cluster"
         )
     if cluster_field(spec) is not None:
         return None

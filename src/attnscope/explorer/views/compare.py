@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES
-from attnscope.analysis.effects import FEWEST, effects
+from attnscope.analysis.effects import effects
 from attnscope.analysis.matching import BY_NUMBER, matched
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import Side, masses
@@ -17,6 +17,7 @@ from attnscope.analysis.spread import mean_of_seen
 from attnscope.explorer.responses import Pair, PairRow
 from attnscope.explorer.views.choices import HeadChoice, check_name
 from attnscope.figures import selection, sentences
+from attnscope.study.independence import FEWEST
 
 
 @dataclass(frozen=True)
