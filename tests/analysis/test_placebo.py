@@ -248,7 +248,7 @@ def test_a_few_clusters_with_most_of_the_prompts_are_told_wherever_a_test_is_mis
     cells = [cell for sheet in sheets(found, "last") for row in sheet.rows for cell in row]
     assert "a few clusters have most of the prompts, so there is no test" in cells
     assert "a few clusters have most of the prompts, so there is no test" in answer(made)[0]
-    spec = FigureSpec(name="m", kind="heatmap", measure="marks", difference=["none", "filler"])  # type: ignore[call-arg]
+    spec = FigureSpec(name="m", kind="heatmap", measure="marks", difference=["none", "filler"])
     assert "no test is possible with these clusters of prompts" in make_figure(made, options_of(spec)).alt
     (warning,) = [each for each in report_run(made.path).warnings if "cluster" in each]
     assert "most of the 17 prompts are in a few of 7 clusters (11 in the largest), so nothing is tested" in warning
