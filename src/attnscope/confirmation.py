@@ -129,10 +129,15 @@ def confirm_run(
         _tested_again(heads, _rows(again, "heads"), _OF_HEADS),
         _tested_again(classes, _rows(again, "overall"), _OF_CLASSES),
     )
-    level = [pl.lit(name).alias("of") for name in ("head", "class")]
-    tables = [result.heads.select(level[0], pl.all()), result.classes.select(level[1], pl.all())]
-    pl.concat(tables, how="diagonal").write_csv(folder / TABLE)
+    _write(result, folder / TABLE)
     return result
+
+
+def _write(result: Confirmation, file: Path) -> None:
+    parts = (("head", result.heads), ("class", result.classes))
+    pl.concat([table.select(pl.lit(name).alias("of"), pl.all()) for name, table in parts], how="diagonal").write_csv(
+        file
+    )
 
 
 def _rows(compared: Sequence[Compared], part: str) -> pl.DataFrame:

@@ -268,10 +268,7 @@ def _of_heads(
             floor=pl.Series(floor).fill_nan(None),
             **_places(comparison, matching, len(family)),
         )
-        .with_columns(
-            _SURE,
-            rank=pl.col("difference").abs().rank("min", descending=True).over("token_class").cast(pl.Int64),
-        )
+        .with_columns(rank=pl.col("difference").abs().rank("min", descending=True).over("token_class").cast(pl.Int64))
     )
 
 
@@ -320,10 +317,9 @@ def _statistics(
     pools: Sequence[str] | None = None,
 ) -> pl.DataFrame:
     """The statistics of (prompts, columns) of both sides, one row per column. pools: as in `effects`."""
-    if comparison.paired:  # both means are over the compared prompts
-        missing = np.isnan(one) | np.isnan(two)
-        one, two = np.where(missing, np.nan, one), np.where(missing, np.nan, two)
     if comparison.paired:
+        missing = np.isnan(one) | np.isnan(two)  # both means are over the compared prompts
+        one, two = np.where(missing, np.nan, one), np.where(missing, np.nan, two)
         result = effects(two - one, clusters=clusters[0], pools=pools, seed=seed, margin=margin)
     else:
         result = unpaired_effects(one, two, clusters=clusters, pools=pools, seed=seed, margin=margin)

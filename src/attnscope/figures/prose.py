@@ -75,9 +75,9 @@ def bulleted(heading: str, texts: Iterable[Text | Table | None]) -> Section:
 
 
 def by_panel(titles: Sequence[str], facts: Mapping[str, Mapping[str, str | None]]) -> list[Text | Table]:
-    """What is told of every panel: a sentence for each fact if there is one panel, else a table with a row for each.
+    """Facts about panels: a sentence for each fact if there is one panel, else a table with a row for each panel.
 
-    facts: by what is told, the words of each panel that has it.
+    facts: by name, the words of each panel that has it.
     """
     known = {what: found for what, found in facts.items() if any(found.values())}
     if len(titles) == 1 or not known:

@@ -104,7 +104,7 @@ def write(table: pl.DataFrame, look: Look) -> Document:
 
 
 def _facts(cells: pl.DataFrame) -> Iterator[tuple[str, str | None]]:
-    """What is told of each panel, and what it is there."""
+    """Facts that every panel has, each with its words for this panel."""
     mean = sentences.number(float(cells["value"].mean()))  # type: ignore[arg-type]
     yield "Mean over heads", mean
     heads = sentences.counted(len(cells), "head")
