@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 import regex
 
-from attnscope.analysis.compared import compare
+from attnscope.analysis.compared import carried, compare
 from attnscope.analysis.comparisons import comparisons, placebo_for
 from attnscope.analysis.multiverse import multiverse, verdicts
 from attnscope.analysis.one_way import one_way
@@ -107,6 +107,38 @@ def test_what_an_edit_alone_changes_is_not_tested(drawn_twice: Run) -> None:
     assert question.filter(queries="last")["q"].is_not_null().all()
     assert question.filter(queries="all")["q"].is_null().all()  # of these queries, some see no question
     assert found.overall.filter(quantity="enrichment")["low"].is_not_null().any()  # it still has a size
+
+
+def test_figures_do_not_test_what_an_edit_alone_changes(drawn_twice: Run) -> None:
+    def drawn(kind: str, **options: Any) -> pl.DataFrame:
+        return make_figure(drawn_twice, options_of(FigureSpec(name="f", kind=kind, **options))).table
+
+    def bars(queries: str, classes: list[str], conditions: list[str]) -> pl.DataFrame:
+        table = drawn("bars", queries=queries, classes=classes, conditions=conditions, layers=[0, 1])
+        return table.filter(pl.col("against").is_not_null())
+
+    tested = bars("last", ["question"], ["none", "filler"])
+    assert tested["q"].is_not_null().all()
+    everything = ["hash", "question", "marks", "other"]
+    for queries, classes in (("last", ["question", "other"]), ("all", ["question"]), ("last", everything)):
+        untested = bars(queries, classes, ["none", "filler"])
+        assert untested["difference_low"].is_not_null().all()
+        assert untested["q"].is_null().all()
+    assert bars("all", ["question", "other"], ["sentence", "filler"])["q"].is_not_null().all()  # of one length
+    figure = make_figure(
+        drawn_twice,
+        options_of(FigureSpec(name="f", kind="bars", classes=["other"], conditions=["none", "filler"], layers=[0])),
+    )
+    assert "not tested, as the edit alone changes it" in figure.alt
+    panels = [{"model": "one", "layer": 0, "head": 0}]
+    for over, conditions, is_tested in (
+        ("all", ["none", "filler"], False),
+        ("visible", ["none", "filler"], True),
+        ("all", ["sentence", "filler"], True),
+    ):
+        lines = drawn("lines", panels=panels, queries="all", over=over, form="shared", conditions=conditions)
+        assert lines["difference_low"].is_not_null().any()
+        assert lines["q"].is_not_null().any() == is_tested
 
 
 def test_heads_are_ranked_by_what_goes_beyond_the_null(drawn_twice: Run) -> None:
@@ -217,6 +249,19 @@ def test_who_carries_a_mean_is_told(drawn_twice: Run) -> None:
             assert row["rising"] == pytest.approx((apart > 0).mean())
             assert row["top_ten"] == pytest.approx(np.sort(np.abs(apart))[-10:].sum() / np.abs(apart).sum())
             assert row["true_at_least"] is None or row["true_at_least"] <= row["up"] + row["down"]
+
+
+def test_ten_of_many_heads_are_named_for_the_change_they_carry() -> None:
+    differences = [0.9, -0.8, *[0.05] * 8, *[0.001] * 20, *[-0.001] * 10]
+    heads = pl.DataFrame({"token_class": ["a"] * 40, "difference": differences}).with_columns(
+        p=pl.lit(0.5), q=pl.lit(0.5), same_q=pl.lit(None, pl.Float64), floor=pl.lit(0.0), sure=pl.lit(value=False),
+        chosen=pl.lit(None, pl.Boolean), held=pl.lit(None, pl.Boolean),
+    )  # fmt: skip
+    (row,) = carried(heads, ["a"]).iter_rows(named=True)
+    assert row["top_ten"] == pytest.approx((0.9 + 0.8 + 8 * 0.05) / (0.9 + 0.8 + 8 * 0.05 + 30 * 0.001))
+    assert row["median"] == pytest.approx(0.001)
+    assert (row["rising"], row["falling"]) == (29 / 40, 11 / 40)
+    assert (row["up"], row["down"], row["heads"]) == (0, 0, 40)
 
 
 def test_nothing_random_can_not_be_drawn_again(tiny: Path, tmp_path: Path) -> None:

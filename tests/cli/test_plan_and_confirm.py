@@ -10,9 +10,10 @@ import pytest
 import regex
 import yaml
 
+from attnscope.analysis.power import pilots
 from attnscope.analysis.run import Run as OpenRun
 from attnscope.confirmation import TABLE
-from tests.analysis.conftest import study
+from tests.analysis.conftest import CONDITIONS, performed, study
 from tests.analysis.test_placebo import items
 from tests.cli.conftest import Run
 from tests.runs.conftest import save_tiny
@@ -46,6 +47,14 @@ def test_a_pilot_gives_the_sizes_of_this_study(run: Run, tiny: Path, tmp_path: P
     said = run("plan", path, "--pilot", "8", "--out", out)
     assert said.code == 0, said.err
     assert "from the pilot" in said.out
+    pair = written(tmp_path, tiny, models=[{"label": name, "source": str(tiny)} for name in ("one", "two")])
+    conditions = [*CONDITIONS[:2], {**CONDITIONS[2], "control": "redraw"}]
+    found = performed(yaml.safe_load(pair.read_text(encoding="utf-8")) | {"conditions": conditions}, tmp_path, "both")
+    names = {model: {each.comparison for each in pilots(found.compare(), model, "last")} for model in ("one", "two")}
+    assert any("two minus one" in name for name in names["two"])
+    assert names["one"]
+    assert not any("two" in name for name in names["one"])
+    assert not any("placebo" in name for every in names.values() for name in every)  # there is nothing to look for
     assert len(OpenRun(out).prompts("one", "none")) == 8
 
 

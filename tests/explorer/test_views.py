@@ -181,6 +181,9 @@ def test_what_one_side_has_none_of_is_not_tested(explored: Run) -> None:
     assert rows["inserted"].difference is not None
     assert (rows["inserted"].q, rows["inserted"].significant) == (None, None)
     assert rows["question"].q is not None
+    everywhere = HeadChoice("one", 1, 2, "all")
+    for row in pair(explored, HeadSide(everywhere, "none"), HeadSide(everywhere, "filler")).rows:
+        assert row.q is None  # inserted tokens are queries too
     same = pair(explored, HeadSide(place, "none"), HeadSide(place, "none"))
     assert not any(row.significant for row in same.rows)
 

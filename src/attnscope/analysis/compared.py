@@ -139,7 +139,7 @@ def _tested(
         **_halves(comparison, family[0][0].quantity, ones, twos, of_heads, clusters[0], of_class, seed)
     )
     by_class = _without_tests(by_class, untested)
-    by_class = by_class.join(_carried(by_head, names), on="token_class", maintain_order="left").with_columns(
+    by_class = by_class.join(carried(by_head, names), on="token_class", maintain_order="left").with_columns(
         _SURE, reliability=_reliabilities(comparison, ones, twos, clusters[0], seed)
     )
     about = {"queries": pl.lit(family[0][0].queries), "quantity": pl.lit(family[0][0].quantity)}
@@ -152,7 +152,7 @@ def _tested(
     )
 
 
-def _carried(by_head: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
+def carried(by_head: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
     """By class: the floor, how many heads changed, and who carries the mean over heads."""
     tested = pl.col("q").is_not_null().any()
     counts = by_head.group_by("token_class", maintain_order=True).agg(

@@ -15,9 +15,11 @@ from scipy import sparse
 from attnscope.analysis.bootstrap import Sample
 from attnscope.analysis.dense import token_rows
 from attnscope.analysis.effects import effects
+from attnscope.analysis.one_way import more_queries
 from attnscope.analysis.profiles import shown
 from attnscope.analysis.received import HeadChoice, Tokens, head_along, tokens_of
 from attnscope.analysis.run import Run
+from attnscope.analysis.sides import Side
 from attnscope.analysis.spread import mean_of_seen
 from attnscope.errors import AttnscopeError
 from attnscope.text.alignment import carry_over
@@ -61,6 +63,8 @@ def along_prompt(run: Run, lines: Sequence[Line], *, shared: bool) -> pl.DataFra
         other = _compared_with(lines, number)
         apart = (placed[number] - placed[other])[:, places] if number and shared else np.zeros((0, len(places)))
         against = _against(apart, clusters, run.study.seed) if len(apart) else {}
+        if against and _by_edits(run, lines[other], line):
+            against["q"] = np.full(len(places), np.nan)
         mean, half = each.mean[places], each.half[places]
         part = pl.DataFrame(
             {
@@ -91,6 +95,12 @@ def _compared_with(lines: Sequence[Line], number: int) -> int:
     """The line to compare one with, so that they differ in one thing only: the first of its head, or the first."""
     mine = next(place for place, line in enumerate(lines) if line.heads == lines[number].heads)
     return mine if mine != number else 0
+
+
+def _by_edits(run: Run, one: Line, two: Line) -> bool:
+    """Whether two lines differ through the edits alone: each is a mean over all queries, and one has more of them."""
+    sides = [Side(run, *line.place) for line in (one, two)]
+    return two.heads.over == "all" and more_queries(sides[0], sides[1], two.heads.queries)
 
 
 _DIFFERENCE = ("difference", "difference_low", "difference_high", "q")

@@ -9,6 +9,8 @@ and an interval, but no p and no q.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 import polars as pl
 
@@ -18,6 +20,7 @@ from attnscope.text.groups.every import ALL
 from attnscope.text.segments import INSERTED
 
 ALIKE = 0.05  # of all inserted tokens: with so many more on one side, a class is not the same class there
+WHOLE = 1e-6  # of uniform attention: with less elsewhere, classes cover all tokens
 SAME = 0.01  # of uniform attention on a class: a smaller difference does not count
 
 
@@ -27,10 +30,34 @@ def one_way(one: Side, two: Side, queries: str, quantity: str) -> set[str]:
         return {*one.run.classes, EVERY} if _inserts_more(one, two) else set()
     if quantity not in (MASS, ENRICHMENT) or same_edits(one, two):
         return set()
-    if queries in (ALL.name, INSERTED) and _inserts_more(one, two):
+    if more_queries(one, two, queries):
         return {*one.run.classes}
     joined = _joined(one, two)
     return joined | _other_uniform(one, two, queries) if quantity == ENRICHMENT else joined
+
+
+def more_queries(one: Side, two: Side, queries: str) -> bool:
+    """Whether one side has more queries because inserted tokens are among them."""
+    return queries in (ALL.name, INSERTED) and _inserts_more(one, two)
+
+
+def by_edits_alone(one: Side, two: Side, queries: str, classes: Collection[str], quantity: str = MASS) -> bool:
+    """Whether a sum over classes differs between two sides through the edits alone.
+
+    It does if one of the classes does. It also does if together they are all that a side has: they can only lose what
+    inserted tokens take.
+    """
+    if one_way(one, two, queries, quantity) & set(classes):
+        return True
+    return quantity == MASS and _inserts_more(one, two) and any(_covers(side, queries, classes) for side in (one, two))
+
+
+def _covers(side: Side, queries: str, classes: Collection[str]) -> bool:
+    """Whether every token that queries see belongs to one of the classes."""
+    group = side.run.study.measure.queries.index(queries)
+    which = [place for place, name in enumerate(side.run.classes) if name in classes]
+    expected = masses(side.run, side.model, side.condition).expected[:, group][..., which].sum(-1)
+    return bool((np.nan_to_num(expected, nan=1.0) > 1 - WHOLE).all())
 
 
 def same_edits(one: Side, two: Side) -> bool:

@@ -113,10 +113,15 @@ class Pilot:
     """The size that a tenth of the heads reach."""
 
 
-def pilots(compared: Sequence[Compared], queries: str) -> list[Pilot]:
-    """What the comparisons of a pilot run suggest, for masses that can be tested."""
+def pilots(compared: Sequence[Compared], model: str, queries: str) -> list[Pilot]:
+    """What the comparisons of a model in a pilot run suggest, for masses that can be tested.
+
+    Those with another model belong to the model that is not the first. A placebo has no effect to look for.
+    """
     found = []
     for each in compared:
+        if each.comparison.kind == "placebo" or each.comparison.two.model != model:
+            continue
         mine = (pl.col("queries") == queries) & (pl.col("quantity") == MASS) & pl.col("q").is_not_null()
         heads = each.heads.filter(mine)
         for row in each.overall.filter(mine).iter_rows(named=True):

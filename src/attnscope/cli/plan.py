@@ -112,8 +112,8 @@ def show_plan(request: RunRequest, sizes: Sequence[float] = (), pilot: Run | Non
         if reach.testable:
             console.print(_chances(targets(heads, classes), sizes or SIZES, clusters, unit))
             if pilot is not None:
-                console.print(_from_pilot(pilot, targets(heads, classes), clusters, unit))
-    if pilot is None:
+                console.print(_from_pilot(pilot, label, targets(heads, classes), clusters, unit))
+    if pilot is None and effective >= FEWEST:
         console.print(Text("for sizes as they are in this study: attnscope plan STUDY --pilot 12"))
 
 
@@ -147,12 +147,12 @@ def _chances(wanted: Sequence[Target], sizes: Sequence[float], clusters: int, un
     return table
 
 
-def _from_pilot(pilot: Run, wanted: Sequence[Target], clusters: int, unit: str) -> Table | Text:
+def _from_pilot(pilot: Run, model: str, wanted: Sequence[Target], clusters: int, unit: str) -> Table | Text:
     from attnscope.analysis.power import clusters_needed, pilots, power
     from attnscope.study.independence import FEWEST
 
     measured = set(pilot.cluster_of.values())
-    found = pilots(pilot.compare(), pilot.study.measure.queries[0])
+    found = pilots(pilot.compare(), model, pilot.study.measure.queries[0])
     if not found:
         few = f"its prompts are of {len(measured)} clusters, and {FEWEST} are the fewest"
         why = few if len(measured) < FEWEST else "nothing in it can be tested"

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from attnscope.analysis.discoveries import FALSE_DISCOVERIES
+from attnscope.analysis.discoveries import FALSE_DISCOVERIES, discoveries
 from attnscope.analysis.effects import effects
 from attnscope.analysis.matching import BY_NUMBER, matched
+from attnscope.analysis.one_way import one_way
 from attnscope.analysis.run import Run
-from attnscope.analysis.sides import Side, masses
+from attnscope.analysis.sides import MASS, Side, masses
 from attnscope.analysis.spread import mean_of_seen
 from attnscope.explorer.responses import Pair, PairRow
 from attnscope.explorer.views.choices import HeadChoice, check_name
@@ -38,26 +39,36 @@ def pair(run: Run, left: HeadSide, right: HeadSide) -> Pair:
         side.check(run)
     prompts, values = _shared_masses(run, left, right)
     differences = values[1] - values[0]
-    differences[:, ~(values[0].any(0) & values[1].any(0))] = np.nan  # a class that one side lacks is not tested
+    lacking = ~(values[0].any(0) & values[1].any(0))
+    differences[:, lacking] = np.nan  # a class that one side lacks has no difference
     estimated = effects(differences, clusters=run.clusters(prompts), seed=run.study.seed)
+    certain = _by_edits(run, left, right)
+    rates = discoveries(np.where([name in certain for name in run.classes], np.nan, estimated.p))
     floor = _rounding(run, (left, right))
     means = [mean_of_seen(each, 0) for each in values]
     rows = []
     for number, name in enumerate(run.classes):
-        numbers = {key: _known(getattr(estimated, key)[number]) for key in ("low", "high", "q")}
-        difference, q = _known(means[1][number] - means[0][number]), numbers["q"]
+        difference, q = _known(means[1][number] - means[0][number]), _known(rates[number])
         rows.append(
             PairRow(
                 token_class=selection.class_label(run, name),
                 left=_known(means[0][number]),
                 right=_known(means[1][number]),
                 difference=difference,
+                low=_known(estimated.low[number]),
+                high=_known(estimated.high[number]),
+                q=q,
                 significant=_significant(difference, q, floor),
                 n=len(prompts),
-                **numbers,
             )
         )
     return Pair(rows=rows, facts=list(_facts(run, left, right, prompts.tolist())))
+
+
+def _by_edits(run: Run, left: HeadSide, right: HeadSide) -> set[str]:
+    """Classes whose difference follows from the conditions' edits alone, for the queries of either side."""
+    sides = [Side(run, each.head.model, each.condition) for each in (left, right)]
+    return set().union(*(one_way(sides[0], sides[1], each.head.queries, MASS) for each in (left, right)))
 
 
 def _shared_masses(run: Run, left: HeadSide, right: HeadSide) -> tuple[Any, list[np.ndarray[Any, Any]]]:
@@ -87,6 +98,8 @@ def _rounding(run: Run, sides: Sequence[HeadSide]) -> float:
 def _facts(run: Run, left: HeadSide, right: HeadSide, prompts: Sequence[int]) -> Iterator[str]:
     clusters = len(set(run.clusters(prompts).tolist()))
     yield f"Right minus left, mass by class, within {sentences.prompts_in_clusters(len(prompts), clusters)}."
+    if _by_edits(run, left, right):
+        yield "What the edit alone changes has an interval, but no q."
     if clusters < FEWEST:
         yield f"With fewer than {FEWEST} independent prompts there is no interval and no test."
     else:

@@ -23,6 +23,7 @@ PAIRS = (
     "Each condition is compared with the first of its model, and each model's first condition with that of the first "
     "model."
 )
+BY_EDITS = "not tested, as the edit alone changes it"
 MOST_BARS, MOST_GROUPS = 6, 4  # described one by one; where there are more, the table has the rest
 MOST_PAIRS = 4
 
@@ -42,6 +43,11 @@ def look(run: Run, options: BarsOptions, table: pl.DataFrame) -> Look:
         title=options.title or "Where attention lands, by kind of token",
         y=options.y or "share of attention",
         caption=f"Attention from {whose}, mean over {heads} and n = {prompts}; {interval}."
+        + (
+            " Bars that the edit alone changes are not tested."
+            if any(map(_by_edits, table.iter_rows(named=True)))
+            else ""
+        )
         + (f" {PAIRS}" if many and table["difference"].is_not_null().any() else "")
         + (" Layers and heads are numbered from 1." if options.number_from else ""),
         number_from=options.number_from,
@@ -232,11 +238,16 @@ def _paired(row: Row) -> str | None:
     size = sentences.with_interval(difference, row["difference_low"], row["difference_high"])
     sentence = f"{row['group']}: {row['bar']} minus {against}, paired {among}, is {size}"
     if row["q"] is None:
-        return f"{sentence}; {sentences.untested(row['pairs'] or 0)}."
+        return f"{sentence}; {BY_EDITS if _by_edits(row) else sentences.untested(row['pairs'] or 0)}."
     sentence += f"; {sentences.rate(row['q'])}"
     if row["q"] >= FALSE_DISCOVERIES:
         return f"{sentence}, not significant."
     return f"{sentence}." if differs(row) else f"{sentence}, but within rounding error ({row['floor']:.1e})."
+
+
+def _by_edits(row: Row) -> bool:
+    """Whether a bar was not tested because the edit alone changes it: it has an interval and no q."""
+    return row["difference_low"] is not None and row["q"] is None
 
 
 def differs(row: Row) -> bool | None:

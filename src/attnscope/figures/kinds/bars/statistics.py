@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
+from attnscope.analysis.discoveries import discoveries
 from attnscope.analysis.effects import effects
+from attnscope.analysis.one_way import by_edits_alone
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import Side, masses
 from attnscope.analysis.spread import cut_to_shares, mean_over_prompts
@@ -54,7 +57,7 @@ def table(run: Run, options: BarsOptions) -> pl.DataFrame:
         .sort(places)
         .with_columns(colour=pl.col("token_class").replace_strict(selection.class_colours(run, names)))
     )
-    against = _differences(pl.concat([part.totals for part in parts]), bars, run)
+    against = _differences(pl.concat([part.totals for part in parts]), bars, run, options)
     noise = pl.concat([part.noise for part in parts])
     other = noise.rename({"bar": "against", "noise": "other"})
     against = (
@@ -95,6 +98,7 @@ def _of_model(run: Run, options: BarsOptions, model: str) -> _OfModel:
         .join(whole, on=keys)
         .with_columns(
             **titles,
+            model=pl.lit(model),
             bar_colour=pl.lit(selection.model_colour(run, model), dtype=pl.String),
             layer_place=_place("layer", layers),
             model_place=pl.lit(labels.index(model)),
@@ -157,7 +161,17 @@ def _compared(bars: pl.DataFrame) -> pl.DataFrame:
     return order.select("group", "bar", against=against).filter(pl.col("bar") != pl.col("against"))
 
 
-def _differences(totals: pl.DataFrame, bars: pl.DataFrame, run: Run) -> pl.DataFrame:
+def _untested(others: pl.DataFrame, bars: pl.DataFrame, run: Run, options: BarsOptions) -> NDArray[np.bool_]:
+    """Which bars differ from the one they are compared with through the edits alone."""
+    queries, names = selection.queries(run, options), selection.classes(run, options)
+    rows = bars.select("bar", "model", "condition").unique().iter_rows()
+    sides = {bar: Side(run, model, condition) for bar, model, condition in rows}
+    pairs = list(others.select("against", "bar").iter_rows())
+    by_edits = {(one, two): by_edits_alone(sides[one], sides[two], queries, names) for one, two in set(pairs)}
+    return np.array([by_edits[pair] for pair in pairs], dtype=bool)
+
+
+def _differences(totals: pl.DataFrame, bars: pl.DataFrame, run: Run, options: BarsOptions) -> pl.DataFrame:
     """Each bar minus the one it is compared with, prompt by prompt, with its interval and q."""
     others = _compared(bars)
     base = totals.select("group", "prompt", against="bar", base="mass")
@@ -181,7 +195,7 @@ def _differences(totals: pl.DataFrame, bars: pl.DataFrame, run: Run) -> pl.DataF
         difference=pl.Series(paired_effects.mean),
         difference_low=pl.Series(paired_effects.low),
         difference_high=pl.Series(paired_effects.high),
-        q=pl.Series(paired_effects.q),
+        q=pl.Series(discoveries(np.where(_untested(others, bars, run, options), np.nan, paired_effects.p))),
     ).with_columns(ends.fill_nan(None))
 
 

@@ -69,7 +69,7 @@ def _untested(options: HeatmapOptions, table: pl.DataFrame) -> str:
     without = table.filter(pl.col("low").is_null())
     if len(without):
         return f"; {sentences.untested(extent(without['n'])[0])}{some}"
-    return f"; not tested{some}, because one side has none of it by construction"
+    return f"; not tested{some}, because the edit alone changes it or one side has none of it"
 
 
 def write(table: pl.DataFrame, look: Look) -> Document:

@@ -17,7 +17,7 @@ from attnscope.analysis.discoveries import discoveries
 from attnscope.analysis.effects import Effects, effects
 from attnscope.analysis.matching import Matching, matched
 from attnscope.analysis.measures import MeasureValues, measure_values
-from attnscope.analysis.one_way import one_way
+from attnscope.analysis.one_way import by_edits_alone, one_way
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import ENRICHMENT, EVERY, MASS, Side, quantities
 from attnscope.analysis.spread import mean_of_seen
@@ -185,8 +185,8 @@ def _certain(options: HeatmapOptions, side: Side, base: Side, after: MeasureValu
     if not set(names) <= set(side.run.classes):
         return False
     quantity = ENRICHMENT if options.value == "enrichment" else MASS
-    by_edits = one_way(base, side, selection.queries(side.run, options), quantity)
-    return bool(by_edits & set(names)) or not after.values.any() or not before.values.any()
+    by_edits = by_edits_alone(base, side, selection.queries(side.run, options), names, quantity)
+    return by_edits or not after.values.any() or not before.values.any()
 
 
 def _change(after: MeasureValues, before: MeasureValues, matching: Matching) -> NDArray[np.float64]:
