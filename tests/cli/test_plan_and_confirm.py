@@ -47,9 +47,9 @@ def test_a_pilot_gives_the_sizes_of_this_study(run: Run, tiny: Path, tmp_path: P
     said = run("plan", path, "--pilot", "8", "--out", out)
     assert said.code == 0, said.err
     assert "from the pilot" in said.out
-    pair = written(tmp_path, tiny, models=[{"label": name, "source": str(tiny)} for name in ("one", "two")])
+    pair = [{"label": name, "source": str(tiny)} for name in ("one", "two")]
     conditions = [*CONDITIONS[:2], {**CONDITIONS[2], "control": "redraw"}]
-    found = performed(yaml.safe_load(pair.read_text(encoding="utf-8")) | {"conditions": conditions}, tmp_path, "both")
+    found = performed(study(pair, conditions=conditions), tmp_path, "both")
     names = {model: {each.comparison for each in pilots(found.compare(), model, "last")} for model in ("one", "two")}
     assert any("two minus one" in name for name in names["two"])
     assert names["one"]
