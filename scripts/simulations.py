@@ -64,6 +64,7 @@ def main() -> None:
     intervals_of_draws()
     nothing_in_draws(arguments.families)
     families_of_draws(arguments.families)
+    shared_by_all_heads(arguments.families)
     clusters(arguments.families)
     unequal_groups()
     if arguments.real is not None:
@@ -73,6 +74,7 @@ def main() -> None:
         kinds_of_interval(sources)
         clusters_of_real(sources)
         families_of_real(sources, arguments.families)
+        families_of_real_clusters(sources, arguments.families // 4)
         ranks(run)
     speed()
 
@@ -129,6 +131,26 @@ def families_of_draws(families: int) -> None:
                 found.append((called & real).sum() / real.sum())
             cells.append(f"{np.mean(wrong):.1%}" if size == 0 else f"{np.mean(found):.0%} ({np.mean(wrong):.1%})")
         print(f"| {size or 'none'} | {' | '.join(cells)} |")
+
+
+def shared_by_all_heads(families: int) -> None:
+    """Differences that all heads share, with large values so rare that a few prompts may have none of them."""
+    header(
+        "large values in",
+        COUNTS,
+        f"Families with any q < 0.05 where all {HEADS} heads share one difference, {families} of them",
+    )
+    for rare in (0.05, 0.1, 0.2):
+        cells = []
+        for n in COUNTS:
+            found = []
+            for turn in range(families):
+                chance = np.random.default_rng([n, turn])
+                shared = np.where(chance.random((n, 1)) < rare, 1.0, 0.0) - rare
+                values = shared + chance.normal(0, 0.02, (n, HEADS))
+                found.append(bool((effects(values, seed=turn).q < FALSE_DISCOVERIES).any()))
+            cells.append(share(found))
+        print(f"| {rare:.0%} of prompts | {' | '.join(cells)} |")
 
 
 def clusters(families: int) -> None:
@@ -291,10 +313,7 @@ def clusters_of_real(sources: dict[str, Real], rounds: int = 8) -> None:
         for number, each in enumerate(sources.values()):
             names = np.unique(each.clusters)
             for turn in range(rounds):
-                chance = np.random.default_rng([n, number, turn])
-                prompts = [np.flatnonzero(each.clusters == name) for name in chance.choice(names, n)]
-                groups = np.repeat(np.arange(n), [len(some) for some in prompts])
-                drawn = each.values[np.concatenate(prompts)]
+                drawn, groups = _drawn_clusters(each, names, n, [n, number, turn])
                 for name, given in zip(rows, (None, groups), strict=True):
                     flags[name].append(covered(drawn, seed=turn, groups=given, pools=each.classes))
         for name in rows:
@@ -324,6 +343,28 @@ def families_of_real(sources: dict[str, Real], families: int) -> None:
             together = needed(2.0 ** (1 - n), tests)
             cells.append(share(flags) + (f" (q < 0.05 takes {together} of {tests})" if together > 1 else ""))
         print(f"| {kind} | {' | '.join(cells)} |")
+
+
+def families_of_real_clusters(sources: dict[str, Real], families: int) -> None:
+    """How often anything is found where there is nothing, whole clusters being drawn; one row per comparison."""
+    counts = (8, 12, 17, 30)
+    header("comparison", counts, f"Families with any q < 0.05, {families} of each, whole clusters of the run drawn")
+    for number, (name, each) in enumerate(sources.items()):
+        names, cells = np.unique(each.clusters), []
+        for n in counts:
+            flags = []
+            for turn in range(families):
+                drawn, groups = _drawn_clusters(each, names, n, [n, number, turn])
+                found = effects(drawn, clusters=groups, pools=each.classes, seed=turn)
+                flags.append(bool((found.q < FALSE_DISCOVERIES).any()))
+            cells.append(share(flags))
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
+def _drawn_clusters(each: Real, names: Floats, n: int, seed: list[int]) -> tuple[Floats, NDArray[np.int64]]:
+    """The differences of n clusters drawn at random, and the cluster of each prompt."""
+    prompts = [np.flatnonzero(each.clusters == name) for name in np.random.default_rng(seed).choice(names, n)]
+    return each.values[np.concatenate(prompts)], np.repeat(np.arange(n), [len(some) for some in prompts])
 
 
 def ranks(run: Run) -> None:
