@@ -25,7 +25,8 @@ from attnscope.runs.tables import Finished, ModelAxes, write_tables
 from attnscope.study.prompts import Prompt, read_prompts
 from attnscope.study.schema import Study
 from attnscope.text.alignment import align
-from attnscope.text.segments import INSERTED, Span, Text, segments_of
+from attnscope.text.layout import lay_out
+from attnscope.text.segments import INSERTED, Piece, Text, numbered, segments_of
 from attnscope.text.tokens import Token
 
 WORDS = ("one", "head", "looks", "at", "#", "*", "seven", "rows", "of", "a", "grid", ".", "and", "moves", "it", "left")
@@ -89,21 +90,21 @@ def make_run(path: Path, prompts: int = 500, layers: int = 30, heads: int = 9, m
 
 
 def _cell(model: str, condition: str, prompt: Prompt) -> Cell:
-    base, base_tokens = _text(prompt.fields["question"], 0)
-    text, tokens = _text(prompt.fields["question"], 20 if condition == "filler" else 0)
+    base, base_tokens = _text(prompt.texts["question"], 0)
+    text, tokens = _text(prompt.texts["question"], 20 if condition == "filler" else 0)
     aligned = align(text, tokens, base, base_tokens)
     return Cell(model, condition, prompt, text, tuple(tokens), tuple(segments_of(tokens, text.spans)), aligned, {})
 
 
 def _text(question: str, inserted: int) -> tuple[Text, list[Token]]:
-    words = [("... ", INSERTED)] * inserted + [(f"{word} ", "question") for word in question.split()]
-    tokens, spans, at = [], [], 0
-    for place, (word, segment) in enumerate(words):
-        token_id = WORDS.index(word.strip()) if segment == "question" else len(WORDS)
-        tokens.append(Token(place, token_id, word, at, at + len(word)))
-        spans.append(Span(segment, at, at + len(word)))
-        at += len(word)
-    return Text("".join(word for word, _ in words), tuple(spans)), tokens
+    own = numbered(Piece("question", f"{word} ") for word in question.split())
+    pieces = [*[Piece(INSERTED, "... ")] * inserted, *own]
+    tokens, at = [], 0
+    for place, piece in enumerate(pieces):
+        token_id = WORDS.index(piece.text.strip()) if piece.segment == "question" else len(WORDS)
+        tokens.append(Token(place, token_id, piece.text, at, at + len(piece.text)))
+        at += len(piece.text)
+    return lay_out([(None, pieces)], None), tokens
 
 
 def _record(cell: Cell, axes: ModelAxes, preference: Any, model: int) -> Record:

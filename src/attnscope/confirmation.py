@@ -24,9 +24,10 @@ from attnscope.errors import AttnscopeError, Parameter
 from attnscope.runs.folder import RunFolder
 from attnscope.runs.request import RunRequest
 from attnscope.study.independence import cluster_field
-from attnscope.study.prompts import GENERATED, layouts_of_rows, read_prompts, rows_of_file, rows_of_set
+from attnscope.study.prompts import GENERATED, layouts_of_rows, read_prompt, read_prompts, rows_of_file, rows_of_set
 from attnscope.study.schema import PromptsSpec, Study
 from attnscope.text.layout import Layouts
+from attnscope.text.segments import TEMPLATE
 
 if TYPE_CHECKING:
     from attnscope.runs.perform import Watcher
@@ -185,7 +186,7 @@ def _fresh_study(run: Run, file: Path | str | None, count: int | None, seed: int
     rows = _candidates(run, file, wanted + len(texts), seed)
     layouts = layouts_of_rows(spec, rows)
     used = {_text_of(dict(segments)) for segments in texts.values()}
-    fresh = [row for row in rows if _text_of(_fields(row, spec, layouts)) not in used][:wanted]
+    fresh = [row for row in rows if not used & _texts_of(row, spec, layouts)][:wanted]
     if not fresh:
         raise AttnscopeError(
             "there are no prompts left that the run has not used",
@@ -228,8 +229,11 @@ def _candidates(run: Run, file: Path | str | None, count: int, seed: int) -> lis
     return []
 
 
-def _fields(row: Mapping[str, Any], spec: PromptsSpec, layouts: Layouts) -> dict[str, str]:
-    return {field: str(row.get(spec.fields.get(field, field), "")) for field in layouts.fields}
+def _texts_of(row: Mapping[str, Any], spec: PromptsSpec, layouts: Layouts) -> set[frozenset[tuple[str, str]]]:
+    """The segments of a prompt and their texts, in every layout that a model may get."""
+    fields = read_prompt(0, row, spec, layouts).fields
+    every = [[piece for _, pieces in layout.pieces(fields) for piece in pieces] for layout in layouts.every]
+    return {_text_of({each.segment: each.text for each in pieces if each.segment != TEMPLATE}) for pieces in every}
 
 
 def _text_of(fields: Mapping[str, str]) -> frozenset[tuple[str, str]]:

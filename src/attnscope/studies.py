@@ -53,7 +53,7 @@ def request_study(
     study = _swapped(_picked(full_study, names_of(models, "models", "LABEL")), _sources(swaps))
     study = study if instead is None else _relabelled(study, path_of(instead, "instead", "the source of a model"))
     prompts = _prompts(study, path)
-    refuse_unknown_segments(study, prompts.layouts, path)
+    refuse_unknown_segments(study, prompts, path)
     refuse(figure_problems(full_study, len(prompts.prompts)), path)
     if limit is not None:
         most = count_of(limit, "limit", "choose a larger limit, or leave it out for all prompts")

@@ -49,8 +49,7 @@ def test_several_insertions_have_the_tokens_each_of_them_asks_for(tmp_path: Path
     )
     assert not dropped
     assert [cell.inserted for cell in made] == [0, 29, 29]
-    assert made[1].alignment is not None
-    assert made[1].alignment.lost == made[0].alignment.lost  # type: ignore[union-attr]
+    assert made[1].alignment.lost == made[0].alignment.lost
     spans = [made[1].text.text[span.start : span.end] for span in made[1].text.spans if span.segment == "inserted"]
     assert len(spans) == 3
     assert spans[0].strip() != spans[2].strip()  # each edit draws its own random text

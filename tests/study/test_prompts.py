@@ -56,7 +56,7 @@ def test_a_count_takes_the_first() -> None:
         ({"file": "x.txt"}, ".jsonl"),
         ({"set": "bloks"}, "near: blocks"),
         ({"items": [{"a": "1"}], "plain": "{b}"}, "has no 'b'"),
-        ({"items": [{"a": ["1"]}]}, "not text"),
+        ({"items": [{"a": [["1"]]}]}, "not text"),
         ({"items": [{"a": None}]}, "not text"),
         ({"items": [{"inserted": "x"}]}, "can't be a segment"),
     ],

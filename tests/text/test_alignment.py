@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
+from random import Random
 
 import numpy as np
 import pytest
@@ -11,10 +13,10 @@ from hypothesis import strategies as st
 
 from attnscope.errors import AttnscopeError
 from attnscope.models.tokenization import Tokenization
-from attnscope.text.alignment import CharacterRanges, align, carry_over
+from attnscope.text.alignment import CharacterRanges, align, base_places, carry_over
 from attnscope.text.classes import membership
 from attnscope.text.layout import lay_out
-from attnscope.text.segments import INSERTED, Piece, Text, segments_of
+from attnscope.text.segments import INSERTED, Piece, Text, numbered, segments_of
 from attnscope.text.tokens import Token
 
 PARTS = [
@@ -51,7 +53,8 @@ def tokenization(smollm2_tokenization: Tokenization) -> Tokenization:
 
 
 def text_of(before: str, inserted: str, after: str) -> Text:
-    return lay_out([(None, [Piece("a", before), Piece(INSERTED, inserted), Piece("b", after)])], None)
+    one, two = numbered([Piece("a", before), Piece("b", after)])
+    return lay_out([(None, [one, Piece(INSERTED, inserted), two])], None)
 
 
 def tokens_of(tokenization: Tokenization, text: Text) -> list[Token]:
@@ -69,7 +72,6 @@ def test_a_shared_token_has_the_same_id_and_characters_and_none_is_matched_twice
     edited, base = text_of(before, inserted, after), text_of(before, "", after)
     tokens, base_tokens = tokens_of(tokenization, edited), tokens_of(tokenization, base)
     found = align(edited, tokens, base, base_tokens)
-    assert found is not None
     matched = [place for place in found.base if place is not None]
     assert len(set(matched)) == len(matched)
     assert matched == sorted(matched)
@@ -88,15 +90,64 @@ def test_a_shared_token_has_the_same_id_and_characters_and_none_is_matched_twice
 def test_a_token_that_merges_with_the_insertion_is_reported_and_not_matched(tokenization: Tokenization) -> None:
     edited, base = text_of("a ///", "/////", " b"), text_of("a ///", "", " b")
     found = align(edited, tokens_of(tokenization, edited), base, tokens_of(tokenization, base))
-    assert found is not None
     assert found.remerged
     assert found.lost
     assert found.base[0] == 0
 
 
 def test_another_text_is_not_aligned(tokenization: Tokenization) -> None:
-    edited, base = text_of("a", "x", "b"), text_of("a", "", "c")
-    assert align(edited, tokens_of(tokenization, edited), base, tokens_of(tokenization, base)) is None
+    edited, base = text_of("a\n", "x\n", "b"), text_of("a\n", "", "c")
+    found = align(edited, tokens_of(tokenization, edited), base, tokens_of(tokenization, base))
+    assert found.base[:2] == (0, 1)
+    assert found.base[-1] is None
+    assert found.lost == (2,)
+
+
+def framed(messages: Sequence[tuple[str, str]]) -> str:
+    return "".join(f"<|{role}|>\n{content}<|end|>\n" for role, content in messages) + "<|assistant|>\n"
+
+
+@settings(deadline=None, max_examples=150)
+@given(parts=st.lists(TEXTS.filter(str.strip), min_size=2, max_size=5), order=st.randoms(), data=st.data())
+def test_moved_and_deleted_parts_keep_their_tokens_paired(
+    tokenization: Tokenization, parts: list[str], order: Random, data: st.DataObject
+) -> None:
+    pieces = numbered(Piece(f"s{number}", part) for number, part in enumerate(parts))
+    base = lay_out([("user", [piece]) for piece in pieces], framed)
+    kept = data.draw(st.lists(st.sampled_from(pieces), min_size=1, unique=True))
+    order.shuffle(kept)
+    edited = lay_out([("user", [piece]) for piece in kept], framed)
+    tokens, base_tokens = tokens_of(tokenization, edited), tokens_of(tokenization, base)
+    found = align(edited, tokens, base, base_tokens)
+    matched = [place for place in found.base if place is not None]
+    assert len(set(matched)) == len(matched)
+    assert sorted([*matched, *found.lost]) == list(range(len(base_tokens)))
+    for token, place in zip(tokens, found.base, strict=True):
+        if place is not None:
+            other = base_tokens[place]
+            assert (token.id, token.text) == (other.id, other.text)
+            characters = base_places(edited, base)[token.start : token.end]
+            assert characters.tolist() == list(range(other.start, other.end))
+    whole = {piece.segment: segments_of(tokens, edited.spans).count(piece.segment) for piece in kept}
+    for piece in kept:  # messages are tokenized alone here, so all tokens of a part stay
+        mine = [
+            place
+            for place, name in zip(found.base, segments_of(tokens, edited.spans), strict=True)
+            if name == piece.segment
+        ]
+        assert len(mine) == whole[piece.segment]
+        inside = [token for token in base_tokens if _within(token, base, piece.segment)]
+        assert sum(token.position in set(mine) for token in inside) == len(inside)
+    if kept == pieces:
+        assert found.base == tuple(range(len(tokens)))
+
+
+def _within(token: Token, text: Text, segment: str) -> bool:
+    """Whether a token lies inside a segment, away from its borders."""
+    return any(
+        span.segment == segment and span.start < token.start and token.end < span.end and token.end > token.start
+        for span in text.spans
+    )
 
 
 @settings(deadline=None, max_examples=150)

@@ -78,9 +78,9 @@ def _counts(request: RunRequest, audit: Audit) -> Table:
         if not cells:
             continue
         mixed = sorted({repr(text) for cell in cells for text in border_tokens(cell)})
-        unaligned = sum(cell.alignment is None for cell in cells)
+        unaligned = sum(all(place is None for place in cell.alignment.base) for cell in cells)
         why = "can't be aligned" if condition.inserts else "are not aligned, as their text is changed"
-        remerged = sum(len(cell.alignment.remerged) for cell in cells if cell.alignment is not None)
+        remerged = sum(len(cell.alignment.remerged) for cell in cells)
         table.add_row(
             Text(condition.name),
             str(len(cells)),

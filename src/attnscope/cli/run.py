@@ -73,7 +73,7 @@ def run(
         show_plan(request)
         prompts = request.prompts.prompts
         clusters = [prompt.cluster for prompt in prompts]
-        copies = dependence(request.study.prompts, [prompt.fields for prompt in prompts], clusters)
+        copies = dependence(request.study.prompts, [prompt.texts for prompt in prompts], clusters)
         if copies:
             print(f"attnscope: warning: {copies}", file=sys.stderr)  # noqa: T201
         return

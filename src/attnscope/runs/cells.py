@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from attnscope.edits.prompt import PROMPT_EDITS, EditContext, Lines
@@ -17,8 +17,9 @@ from attnscope.study.schema import ConditionSpec, ModelSpec, Study
 from attnscope.text.alignment import Alignment, align
 from attnscope.text.groups import WITHOUT_TOKENS, rows_of
 from attnscope.text.layout import lay_out
-from attnscope.text.segments import ANSWER, INSERTED, Piece, Text, segments_of
+from attnscope.text.segments import ANSWER, INSERTED, OF_ANSWER, Piece, Text, segments_of
 from attnscope.text.tokens import Token
+from attnscope.text.values import is_whole
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,8 @@ class Cell:
     text: Text
     tokens: tuple[Token, ...]
     segments: tuple[str, ...]
-    alignment: Alignment | None
-    """Alignment to the base prompt; None if the model's template turns it into a different text."""
+    alignment: Alignment
+    """Alignment to the base prompt."""
     rows: Mapping[str, tuple[int, ...]]
     """The positions of each query group, except groups that only need the number of tokens."""
 
@@ -96,22 +97,17 @@ class CellMaker:
         """The cell with these token ids as the answer after the prompt."""
         spelled, more = self.tokenization.spelled(ids, cell.text.text, cell.ids)
         text = cell.text.followed_by(Piece(ANSWER, spelled[len(cell.text.text) :]))
-        alignment = cell.alignment
-        if alignment is not None:  # answers differ, so their tokens have no counterpart
-            alignment = Alignment(
-                alignment.base + (None,) * len(more), alignment.inserted, alignment.remerged, alignment.lost
-            )
+        none = (None,) * len(more)  # answers differ, so their tokens have no counterpart
+        alignment = replace(cell.alignment, base=cell.alignment.base + none)
         return self._cell(cell.condition, cell.prompt, text, [*cell.tokens, *more], alignment)
 
-    def _cell(
-        self, condition: str, prompt: Prompt, text: Text, tokens: Sequence[Token], alignment: Alignment | None
-    ) -> Cell:
+    def _cell(self, condition: str, prompt: Prompt, text: Text, tokens: Sequence[Token], alignment: Alignment) -> Cell:
         segments = segments_of(tokens, text.spans)
         rows = {}
         for group in self.study.measure.queries:
             if group in WITHOUT_TOKENS or (group == ANSWER and self._will_be_answered(segments)):
                 continue
-            rows[group] = rows_of(group, tokens, segments)
+            rows[group] = rows_of(group, tokens, segments, text.spans)
             if not rows[group]:
                 raise AttnscopeError(
                     "the answer is empty" if group == ANSWER else f"query group '{group}' has no tokens",
@@ -126,12 +122,12 @@ class CellMaker:
         return answer is not None and answer.generate is not None and ANSWER not in segments
 
     def _refuse_if_empty(self, prompt: Prompt) -> None:
-        for field, text in prompt.fields.items():
-            if not text:
+        for field, value in prompt.fields.items():
+            if not is_whole(value):
                 raise AttnscopeError(
-                    f"segment '{field}' is empty",
+                    f"field '{field}' is empty",
                     where=f"prompt {prompt.name}",
-                    allowed="some text in every segment",
+                    allowed="some text in every field, item and message",
                     todo="add text, or remove the prompt",
                 )
 
@@ -150,19 +146,26 @@ class CellMaker:
         return EditContext(
             where=f"prompt {prompt.name}, condition {condition.name}",
             model=self.spec.label,
-            fields=prompt.fields,
+            fields=prompt.texts,
             vocabulary=_Words(self.tokenization),
             rng=lambda attempt: self._rng(condition, prompt, attempt, number),
             count=count,
             inserted={name: count for (name, place), count in self._inserted.items() if place == prompt.number},
             limit=self.context,
+            others=lambda: self._others(prompt),
         )
+
+    def _others(self, prompt: Prompt) -> list[list[Piece]]:
+        """The pieces of the other prompts: those of other clusters, or if there are none, all others."""
+        others = [each for each in self.prompts.prompts if each.number != prompt.number]
+        apart = [each for each in others if each.cluster != prompt.cluster] or others
+        return [[piece for _, pieces in self.layout.pieces(each.fields) for piece in pieces] for each in apart]
 
     def _text(self, prompt: Prompt, lines: Lines) -> Text:
         text = lay_out(lines, self._apply)
         answer = self.study.prompts.answer
         if answer is not None and answer.field is not None:
-            text = text.followed_by(Piece(ANSWER, prompt.fields[answer.field]))
+            text = text.followed_by(Piece(ANSWER, prompt.answer or "", origin=OF_ANSWER))
         return text
 
     def _apply(self, messages: Sequence[tuple[str, str]]) -> str:

@@ -63,7 +63,9 @@ class RunRequest:
         """Changes with anything the tables depend on, except the models."""
         content = {
             "study": self.study.model_dump(mode="json"),
-            "prompts": [[each.name, dict(each.fields), each.cluster] for each in self.prompts.prompts],
+            "prompts": [
+                [each.name, repr(dict(each.fields)), each.answer, each.cluster] for each in self.prompts.prompts
+            ],
             "versions": versions(),
             "plugins": plugins(_IN_TABLES),
             "format": VERSION,

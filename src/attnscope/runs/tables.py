@@ -102,7 +102,6 @@ def _where(cell: Cell) -> dict[str, Any]:
 
 
 def _prompts(cell: Cell, key: str, axes: ModelAxes, record: Record) -> pa.RecordBatch:
-    alignment = cell.alignment
     columns = {
         "name": cell.prompt.name,
         "cluster": cell.prompt.cluster,
@@ -110,8 +109,8 @@ def _prompts(cell: Cell, key: str, axes: ModelAxes, record: Record) -> pa.Record
         "spans": [[vars(span) for span in cell.text.spans]],
         "tokens": len(cell.tokens),
         "inserted": cell.inserted,
-        "aligned": alignment is not None,
-        "remerged": 0 if alignment is None else len(alignment.remerged),
+        "aligned": any(place is not None for place in cell.alignment.base),
+        "remerged": len(cell.alignment.remerged),
         "cell": key,
     }
     return batch_of("prompts", _where(cell) | columns, 1)
@@ -119,7 +118,6 @@ def _prompts(cell: Cell, key: str, axes: ModelAxes, record: Record) -> pa.Record
 
 def _tokens(cell: Cell, key: str, axes: ModelAxes, record: Record) -> pa.RecordBatch:
     tokens = cell.tokens
-    base = [None] * len(tokens) if cell.alignment is None else list(cell.alignment.base)
     columns = {
         "position": [token.position for token in tokens],
         "token_id": [token.id for token in tokens],
@@ -128,7 +126,7 @@ def _tokens(cell: Cell, key: str, axes: ModelAxes, record: Record) -> pa.RecordB
         "start": [token.start for token in tokens],
         "end": [token.end for token in tokens],
         "special": [token.special for token in tokens],
-        "base_position": base,
+        "base_position": list(cell.alignment.base),
     }
     return batch_of("tokens", _where(cell) | columns, len(tokens))
 

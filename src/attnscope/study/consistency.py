@@ -18,7 +18,7 @@ from attnscope.text.classes import OTHER
 from attnscope.text.groups import GROUPS, known_groups
 from attnscope.text.layout import Layout, Layouts
 from attnscope.text.rules import RULES
-from attnscope.text.segments import ANSWER, INSERTED, TEMPLATE
+from attnscope.text.segments import ANSWER, INSERTED, SELECTORS, TEMPLATE, Selector, Span, selector_problem
 from attnscope.text.sets import PROMPT_SETS
 
 RESERVED = (TEMPLATE, INSERTED, ANSWER)
@@ -73,11 +73,14 @@ def _may_mean_a_field(problem: Problem, layouts: Layouts) -> bool:
     return any(field in nearest for field in layouts.fields)
 
 
-def segment_problems(study: Study, layouts: Layouts) -> Iterator[Problem]:
-    """Segments that are named but don't exist. layouts: of the prompts, which may come from a set or a file."""
+def segment_problems(study: Study, layouts: Layouts, parts: Sequence[Span] | None = None) -> Iterator[Problem]:
+    """Segments that are named but don't exist. layouts: of the prompts, which may come from a set or a file.
+
+    parts: the segments of the prompts with their roles, once they have been read.
+    """
     for layout in layouts.every:
         yield from _of_edits(study, layout)
-        yield from _of_segments(study, layout)
+        yield from _of_segments(study, layout, parts)
 
 
 def _duplicates(places: Sequence[tuple[str | int, ...]], specs: Sequence[Any], key: str) -> Iterator[Problem]:
@@ -163,28 +166,47 @@ def _of_edits(study: Study, layout: Layout) -> Iterator[Problem]:
                 yield Problem(("conditions", number, "edits", place, problem.key), problem.what, problem.allowed)
 
 
-def _of_segments(study: Study, layout: Layout) -> Iterator[Problem]:
+def _missing(selector: str, layout: Layout, study: Study, parts: Sequence[Span] | None) -> tuple[str, str] | None:
+    """What is wrong with a selector of segments, and what is allowed; None if some prompt may have such a segment."""
+    problem = selector_problem(selector)
+    if problem is not None:
+        return f"{problem} in '{selector}'", SELECTORS
+    own = [TEMPLATE, INSERTED, *([ANSWER] if study.prompts.answer else [])]
+    wanted = Selector.of(selector)
+    if wanted.name in own and (wanted.role, wanted.place) == (None, None):
+        return None
+    if not layout.may_have(wanted.name):
+        return f"the {layout.key} layout has no segment '{selector}'", near(selector, [*layout.segments, *own])
+    if parts is None or wanted.segments(parts):
+        return None
+    known = list(
+        dict.fromkeys(part.segment for part in parts if Selector(wanted.name.partition(".")[0]).covers(part.segment))
+    )
+    roles = list(dict.fromkeys(part.role for part in parts if part.role and wanted.covers(part.segment)))
+    if wanted.role is not None and wanted.role not in roles:
+        return f"no prompt has a '{wanted.name}' with the role '{wanted.role}'", near(wanted.role, roles or ["(none)"])
+    return f"no prompt has the segment '{selector}'", near(selector, known)
+
+
+def _of_segments(study: Study, layout: Layout, parts: Sequence[Span] | None) -> Iterator[Problem]:
     """Segments that classes and query groups name."""
     answer = [ANSWER] if study.prompts.answer else []
-    every = [*layout.fields, TEMPLATE, INSERTED, *answer]
     for name, spec in study.classes.items():
         rule = spec.parsed
         with RULES.blamed(rule.kind.name, "segments"):
             named = [(rule.kind.study_key, segment) for segment in rule.kind.segments(rule.argument)]
         for key, segment in [*named, *([("within", rule.within)] if rule.within is not None else [])]:
-            if segment not in every:
-                what = f"the {layout.key} layout has no segment '{segment}'"
-                yield Problem(("classes", name, key), what, near(segment, every))
-    yield from _of_groups(study.measure.queries, [*layout.fields, *answer])
-
-
-def _of_groups(queries: Sequence[str], segments: Sequence[str]) -> Iterator[Problem]:
+            missing = _missing(segment, layout, study, parts)
+            if missing is not None:
+                yield Problem(("classes", name, key), *missing)
+    segments = [*layout.segments, *answer]
     groups = known_groups(segments)
-    for number, group in enumerate(queries):
+    for number, group in enumerate(study.measure.queries):
         at = ("measure", "queries", number)
-        if group in queries[:number]:
+        if group in study.measure.queries[:number]:
             yield Problem(at, f"'{group}' is listed twice", "each group once")
-        if group not in groups:
+        missing = None if group in groups else _missing(group, layout, study, parts)
+        if missing is not None:
             hint = " (prompts have no answer)" if group == ANSWER else ""
             yield Problem(at, f"unknown query group '{group}'{hint}", near(group, groups))
         elif group in segments and group in GROUPS.members and group != ANSWER:

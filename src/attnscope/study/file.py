@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from attnscope.arguments import path_of
 from attnscope.errors import AttnscopeError, near
 from attnscope.study.consistency import NAMED, Problem, problems, segment_problems
+from attnscope.study.prompts import PromptList
 from attnscope.study.schema import COLOUR, LINE, NAME, Study
-from attnscope.text.layout import Layouts
 
 _TYPES = {
     ("model_type", "dict_type", "mapping_type", "model_attributes_type"): ("a mapping", "keys and values"),
@@ -76,9 +76,9 @@ def parse_study(text: str, where: str) -> Study:
     return study
 
 
-def refuse_unknown_segments(study: Study, layouts: Layouts, path: Path) -> None:
+def refuse_unknown_segments(study: Study, prompts: PromptList, path: Path) -> None:
     """Refuse segments that the prompts don't have; possible only once the prompts are read."""
-    refuse(segment_problems(study, layouts), path)
+    refuse(segment_problems(study, prompts.layouts, prompts.parts), path)
 
 
 def refuse(problems: Iterable[Problem], path: Path) -> None:

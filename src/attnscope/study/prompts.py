@@ -17,7 +17,9 @@ from attnscope.study.consistency import RESERVED, Problem, layouts_of
 from attnscope.study.independence import cluster_field
 from attnscope.study.schema import PromptsSpec, Study
 from attnscope.text.layout import Layout, Layouts
+from attnscope.text.segments import TEMPLATE, Span
 from attnscope.text.sets import PROMPT_SETS
+from attnscope.text.values import VALUES, Chat, Fields, Value, read_value, text_of
 
 GENERATED = 40  # the default number of prompts of a set
 
@@ -37,9 +39,16 @@ class Prompt:
 
     number: int
     name: str
-    fields: Mapping[str, str]
+    fields: Fields
     cluster: str
     """Prompts of one cluster are not independent; without clusters, each has its own, shared by identical prompts."""
+    answer: str | None = None
+    """What follows the prompt, if it is given."""
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """Every field as one text."""
+        return {name: text_of(value) for name, value in self.fields.items()}
 
 
 @dataclass(frozen=True)
@@ -50,6 +59,19 @@ class PromptList:
     layouts: Layouts
     origin: str
     """Where they come from, in words."""
+
+    @property
+    def parts(self) -> list[Span]:
+        """Every segment that some prompt has, with its roles."""
+        pieces = [
+            piece
+            for prompt in self.prompts
+            for layout in self.layouts.every
+            for _, line in layout.pieces(prompt.fields)
+            for piece in line
+        ]
+        names = dict.fromkeys((piece.segment, piece.role) for piece in pieces if piece.segment != TEMPLATE)
+        return [Span(segment, 0, 0, role) for segment, role in names]
 
 
 def read_prompts(study: Study, folder: Path) -> PromptList:
@@ -65,7 +87,7 @@ def read_prompts(study: Study, folder: Path) -> PromptList:
     rows = rows[: spec.count]
     layouts = layouts_of_rows(spec, rows)
     prompts = _clustered(
-        [_prompt(number, row, spec, layouts) for number, row in enumerate(rows)], rows, cluster_field(spec)
+        [read_prompt(number, row, spec, layouts) for number, row in enumerate(rows)], rows, cluster_field(spec)
     )
     for name, count in Counter(prompt.name for prompt in prompts).items():
         if count > 1:
@@ -93,31 +115,53 @@ def _default_layouts(spec: PromptsSpec, columns: Sequence[str]) -> Layouts:
     return Layouts(chat=Layout((("user", line),)), plain=Layout(((None, line),)))
 
 
-def _prompt(number: int, row: Mapping[str, Any], spec: PromptsSpec, layouts: Layouts) -> Prompt:
-    columns = {field: field for field in row} | dict(spec.fields)
-    wanted = [*layouts.fields, *([spec.answer.field] if spec.answer and spec.answer.field else [])]
-    fields = {}
-    for field in wanted:
-        column = columns.get(field, field)
-        if column not in row:
-            raise _wrong(f"prompt {number} has no '{column}'", _naming(field, spec, layouts), near(column, row))
-        value = row[column]
-        if not isinstance(value, str | int | float) or isinstance(value, bool):
-            raise _wrong(f"'{column}' of prompt {number} is not text", ("fields", field), "text or a number")
-        fields[field] = str(value)
-        try:
-            fields[field].encode()
-        except UnicodeEncodeError as error:
-            what = f"'{column}' of prompt {number} contains an incomplete character: {error.reason}"
-            raise _wrong(what, ("fields", field), "text that UTF-8 can encode") from None
-        if field in RESERVED and field in layouts.fields:
+def read_prompt(number: int, row: Mapping[str, Any], spec: PromptsSpec, layouts: Layouts) -> Prompt:
+    fields: dict[str, Value] = {}
+    for field in layouts.fields:
+        fields[field] = _value(number, field, row, spec, _naming(field, spec, layouts))
+        if field in RESERVED:
             raise _wrong(
                 f"'{field}' can't be a segment's name", ("fields", field), f"any name but {', '.join(RESERVED)}"
             )
+    answer = None
+    if spec.answer is not None and spec.answer.field is not None:
+        answer = _answer(number, spec.answer.field, fields, row, spec)
     if spec.id is not None and spec.id not in row:
         raise _wrong(f"prompt {number} has no '{spec.id}'", ("id",), near(spec.id, row))
     name = str(row[spec.id]) if spec.id else str(number)
-    return Prompt(number, name, fields, name)
+    return Prompt(number, name, fields, name, answer)
+
+
+def _value(number: int, field: str, row: Mapping[str, Any], spec: PromptsSpec, at: tuple[str, ...]) -> Value:
+    """A field of a prompt: of its row, or the same for all prompts."""
+    source = spec.source_of(field)
+    if source.text is not None:
+        return source.text
+    column = source.column or field
+    if column not in row:
+        raise _wrong(f"prompt {number} has no '{column}'", at, near(column, [*row, *spec.fields]))
+    value = read_value(row[column], source.separator)
+    if value is None:
+        raise _wrong(f"'{column}' of prompt {number} is not text", ("fields", field), VALUES)
+    try:
+        text_of(value).encode()
+    except UnicodeEncodeError as error:
+        what = f"'{column}' of prompt {number} contains an incomplete character: {error.reason}"
+        raise _wrong(what, ("fields", field), "text that UTF-8 can encode") from None
+    return value
+
+
+def _answer(number: int, field: str, fields: dict[str, Value], row: Mapping[str, Any], spec: PromptsSpec) -> str:
+    """The given answer: a field, or the last message of a chat, which then is no part of the prompt."""
+    value = fields.get(field) or _value(number, field, row, spec, ("answer", "field"))
+    if isinstance(value, Chat):
+        split = value.without_answer()
+        if split is None:
+            what = f"the chat of prompt {number} does not end with an answer"
+            raise _wrong(what, ("answer", "field"), "chats whose last message is the assistant's")
+        fields[field], answer = split
+        return answer
+    return text_of(value)
 
 
 def _naming(field: str, spec: PromptsSpec, layouts: Layouts) -> tuple[str, ...]:
@@ -127,7 +171,7 @@ def _naming(field: str, spec: PromptsSpec, layouts: Layouts) -> tuple[str, ...]:
     for layout in layouts.every:
         if field in layout.fields:
             return (layout.key,)
-    return ("answer", "field")
+    return (layouts.every[0].key,)
 
 
 def _clustered(prompts: Sequence[Prompt], rows: Sequence[Mapping[str, Any]], cluster: str | None) -> tuple[Prompt, ...]:
@@ -139,9 +183,9 @@ def _clustered(prompts: Sequence[Prompt], rows: Sequence[Mapping[str, Any]], clu
                 raise _wrong(f"prompt {prompt.number} has no '{cluster}'", ("cluster",), near(cluster, row))
         names = [_cluster_name(row[cluster]) for row in rows]
     same: dict[str, str] = {}  # by name of a cluster, another that has a copy of one of its prompts
-    firsts: dict[tuple[str, ...], str] = {}
+    firsts: dict[tuple[Value | None, ...], str] = {}
     for prompt, name in zip(prompts, names, strict=True):
-        first = _last(same, firsts.setdefault(tuple(prompt.fields.values()), name))
+        first = _last(same, firsts.setdefault((*prompt.fields.values(), prompt.answer), name))
         if first != _last(same, name):
             same[_last(same, name)] = first
     return tuple(replace(each, cluster=_last(same, name)) for each, name in zip(prompts, names, strict=True))

@@ -67,6 +67,25 @@ class AnswerSpec(Spec):
         return self
 
 
+class FieldSpec(NamedSpec):
+    """Where a segment's text comes from: a column of the prompts, or the study itself."""
+
+    column: str | None = Field(None, description="The column of the prompts; by default the one of the same name.")
+    text: str | None = Field(None, min_length=1, description="A text that is the same in all prompts.")
+    separator: str = Field("\n\n", description="What separates the items, if the column has lists.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, data: Any) -> Any:
+        return {"column": data} if isinstance(data, str) else data
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> FieldSpec:
+        if self.column is not None and self.text is not None:
+            raise PydanticCustomError("one_of", "a field is either a column or a text")
+        return self
+
+
 class PromptsSpec(Spec):
     """Where prompts come from, and how they are laid out. Give one of items, file and set.
 
@@ -84,8 +103,10 @@ class PromptsSpec(Spec):
     seed: int | None = Field(None, description="The seed of a set; by default the study's seed.")
     options: dict[str, Any] = Field(default_factory=dict, description="Options of a set.")
     id: str | None = Field(None, description="The field with the prompt's name; by default its number.")
-    fields: dict[str, str] = Field(
-        default_factory=dict, description="Segments and the columns they come from: {segment: column}."
+    fields: dict[str, FieldSpec] = Field(
+        default_factory=dict,
+        description="Segments and the columns they come from, {segment: column}; or a text that all prompts share, "
+        "{segment: {text: ...}}.",
     )
     chat: str | dict[Literal["system", "user", "assistant"], str] | None = Field(
         None,
@@ -102,6 +123,10 @@ class PromptsSpec(Spec):
         description="The field that says which prompts belong together: those of one cluster are not independent. By "
         "default that of the set, if it has one; identical prompts always belong together.",
     )
+
+    def source_of(self, field: str) -> FieldSpec:
+        """Where a field comes from; by default the column of its name."""
+        return self.fields.get(field) or FieldSpec(column=field)
 
     @model_validator(mode="after")
     def _one_of_each(self) -> PromptsSpec:

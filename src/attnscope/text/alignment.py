@@ -1,9 +1,9 @@
 """Alignment: which token of an edited prompt is which token of the base prompt.
 
-Texts are matched, not tokens: inserted spans are cut out, what remains must be the base text, and a token of the edited
-prompt matches a base token only if both cover the same characters and have the same id. A token that merged with its
-neighbour because of the insertion has no counterpart: it is reported as re-merged, never matched to the nearest.
-Between models with different tokenizers, values are carried over by character.
+Characters are matched, not tokens: each knows which character of the base prompt it is, wherever an edit moved it. A
+token of the edited prompt matches a base token only if both cover the same characters and have the same id. A token
+that merged with its neighbour because of an edit has no counterpart: it is reported as re-merged, never matched to the
+nearest. Between models with different tokenizers, values are carried over by character.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from attnscope.text.segments import ANSWER, INSERTED, TEMPLATE, Text
+from attnscope.text.segments import ANSWER, FRAME, INSERTED, NEW, TEMPLATE, Text
 from attnscope.text.tokens import Token
 
 CharacterRanges = NDArray[np.int64]
@@ -30,36 +30,120 @@ class Alignment:
 
     base: tuple[int | None, ...]
     inserted: tuple[int, ...]
-    """Positions whose characters are all inserted."""
+    """Positions whose characters are all new."""
     remerged: tuple[int, ...]
     """Positions of base text without a counterpart: the tokenizer split the text differently there."""
     lost: tuple[int, ...]
     """Base positions without a counterpart here."""
 
 
-def align(edited: Text, tokens: Sequence[Token], base: Text, base_tokens: Sequence[Token]) -> Alignment | None:
-    """None if the edited text without its inserted spans is not the base text (the template depends on length)."""
-    in_base, places = _base_places(edited)
-    if "".join(character for character, stays in zip(edited.text, in_base, strict=True) if stays) != base.text:
-        return None
+def align(edited: Text, tokens: Sequence[Token], base: Text, base_tokens: Sequence[Token]) -> Alignment:
+    """Match the tokens of an edited prompt with those of the base prompt."""
+    places = base_places(edited, base)
+    new = edited.origins == NEW
     base_groups = {_key(group, turn): group for group, turn in _clusters(base_tokens)}
     base_positions: list[int | None] = []
     inserted, remerged = [], []
     for group, turn in _clusters(tokens):
         start, end = group[0].start, max(token.end for token in group)
-        staying = in_base[start:end]
-        places_of_group = [token.position for token in group]
-        if end > start and not staying.any():
-            inserted += places_of_group
+        positions = [token.position for token in group]
+        if end > start and new[start:end].all():
+            inserted += positions
             match = None
         else:
-            whole = staying.all()  # characters separated by the insertion stay too, but are no longer adjacent
-            match = base_groups.get(_key(group, turn, int(places[start]) - start)) if whole else None
-            remerged += [] if match else places_of_group
+            shift = _shift(places, start, end, len(base.text))
+            match = None if shift is None else base_groups.pop(_key(group, turn, shift), None)
+            remerged += [] if match else positions
         base_positions += [None] * len(group) if match is None else [token.position for token in match]
     matched = {place for place in base_positions if place is not None}
     lost = tuple(token.position for token in base_tokens if token.position not in matched)
     return Alignment(tuple(base_positions), tuple(inserted), tuple(remerged), lost)
+
+
+def _shift(places: NDArray[np.int64], start: int, end: int, base_length: int) -> int | None:
+    """How far from its place in the base text a token stands; None if its characters are no longer together.
+
+    A token of no width stands before the character that follows it, at the ends of the text, or else after the one
+    before it.
+    """
+    if end > start:
+        here = places[start:end]
+        together = here[0] >= 0 and (here == here[0] + np.arange(end - start)).all()
+        return int(here[0]) - start if together else None
+    if start in (0, len(places)):
+        return 0 if start == 0 else base_length - start
+    if places[start] >= 0:
+        return int(places[start]) - start
+    return int(places[start - 1]) + 1 - start if places[start - 1] >= 0 else None
+
+
+def base_places(edited: Text, base: Text) -> NDArray[np.int64]:
+    """(characters,): where each character of an edited text is in the base text; -1 if it is not there.
+
+    Characters of pieces are found by their origin. Those of the chat template are matched stretch by stretch: in order
+    if both texts have the same stretches; otherwise with the stretch before the same piece, or after it, as far as the
+    characters agree.
+    """
+    order = np.argsort(base.origins, kind="stable")
+    ordered = base.origins[order]
+    found = np.searchsorted(ordered, edited.origins)
+    found = np.minimum(found, max(0, len(ordered) - 1))
+    known = (edited.origins >= 0) & (len(ordered) > 0)
+    places = np.full(len(edited.text), -1, dtype=np.int64)
+    if known.any():
+        same = known & (ordered[found] == edited.origins)
+        places[same] = order[found[same]]
+    _match_frames(edited, base, places)
+    letters, base_letters = (np.frombuffer(text.text.encode("utf-32-le"), np.uint32) for text in (edited, base))
+    agree = np.zeros(len(places), dtype=bool)
+    agree[places >= 0] = letters[places >= 0] == base_letters[places[places >= 0]]
+    first = np.zeros(len(places), dtype=bool)
+    first[np.unique(places, return_index=True)[1]] = True  # a character that an edit copies is the first of its copies
+    return np.where(agree & first, places, -1)
+
+
+def _match_frames(edited: Text, base: Text, places: NDArray[np.int64]) -> None:
+    """Fill in where the chat template's characters are in the base text."""
+    mine, theirs = _frames(edited), _frames(base)
+    texts = [[text.text[start:end] for start, end in frames] for text, frames in ((edited, mine), (base, theirs))]
+    if texts[0] == texts[1]:
+        for (start, end), (other, _) in zip(mine, theirs, strict=True):
+            places[start:end] = np.arange(other, other + end - start)
+        return
+    taken = np.zeros(len(base.text), dtype=bool)
+    starts, ends = ({frame[side]: frame for frame in theirs} for side in (0, 1))
+    for start, end in mine:  # the stretch before the same piece, from its end
+        following = len(base.text) if end == len(edited.text) else int(places[end])
+        _match_from(edited, base, places, taken, ends.get(following), (start, end), backwards=True)
+    for start, end in mine:  # what is left, with the stretch after the same piece
+        before = 0 if start == 0 else int(places[start - 1]) + 1
+        _match_from(edited, base, places, taken, starts.get(before), (start, end), backwards=False)
+
+
+def _match_from(
+    edited: Text,
+    base: Text,
+    places: NDArray[np.int64],
+    taken: NDArray[np.bool_],
+    frame: tuple[int, int] | None,
+    mine: tuple[int, int],
+    *,
+    backwards: bool,
+) -> None:
+    """Match characters of two stretches from one end, as long as they agree and are free."""
+    if frame is None:
+        return
+    here, there = (range(*each)[:: -1 if backwards else 1] for each in (mine, frame))
+    for place, other in zip(here, there, strict=False):
+        if places[place] >= 0 or taken[other] or edited.text[place] != base.text[other]:
+            return
+        places[place], taken[other] = other, True
+
+
+def _frames(text: Text) -> list[tuple[int, int]]:
+    """The stretches of the chat template's own characters."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], (text.origins == FRAME).astype(np.int8), [0]])))
+    return [(int(start), int(end)) for start, end in edges.reshape(-1, 2)]
 
 
 def carry_over(
@@ -110,15 +194,6 @@ def _shared_characters(one: Text, two: Text) -> tuple[NDArray[np.int64], NDArray
             into[places] = done + offset + np.arange(len(places))
         done += len(longer)
     return numbers
-
-
-def _base_places(edited: Text) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    """For each character, whether it is in the base text; and how many base characters precede it (and the end)."""
-    in_base = np.ones(len(edited.text), dtype=bool)
-    for span in edited.spans:
-        if span.segment == INSERTED:
-            in_base[span.start : span.end] = False
-    return in_base, np.concatenate([[0], np.cumsum(in_base)])
 
 
 Key = tuple[int, tuple[tuple[int, int, int], ...]]

@@ -1,6 +1,7 @@
 """Layouts: how a prompt's fields become the text a model gets, with the position of every segment in it.
 
-A layout is a line such as `{instruction} {question}`: each field is a segment, the rest is `template`. In a plain
+A layout is a line such as `{instruction} {question}`: each field is a segment, the rest is `template`. A message
+without fields is a segment named by its role, and a field with a list or a chat is several (see `values`). In a plain
 layout, the line is the text; in a chat layout, there is one line per message and the model's chat template joins them.
 A template may trim or wrap its input, so segments are located with markers: the same messages are rendered once as they
 are and once with a private-use character at each border, and both must agree.
@@ -9,11 +10,14 @@ are and once with a private-use character at each border, and both must agree.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from attnscope.errors import AttnscopeError, near
-from attnscope.text.segments import TEMPLATE, Piece, Span, Text, whole
+from attnscope.text.segments import FRAME, TEMPLATE, Piece, Span, Text, numbered, origins_of, whole
+from attnscope.text.values import SYSTEM, TURN, Chat, Fields, Items, Value
 
 _FIELD = re.compile(r"\{(\w+)\}|\{\{|\}\}")
 _PRIVATE = range(0xE000, 0xF8FF)  # private-use characters, which have no meaning
@@ -34,6 +38,17 @@ class Layout:
         names = (match[1] for _, line in self.lines for match in _FIELD.finditer(line) if match[1])
         return list(dict.fromkeys(names))
 
+    @property
+    def segments(self) -> list[str]:
+        """The segments or families of segments that its prompts have: its fields, and messages without any."""
+        return list(dict.fromkeys(name for role, line in self.lines for name in _segments_in(role, line)))
+
+    def may_have(self, segment: str) -> bool:
+        """Whether its prompts can have a segment; whether they do depends on their lists and chats."""
+        root = segment.partition(".")[0]
+        chats = any(alone and alone[1] for role, line in self.lines if role for alone in [_FIELD.fullmatch(line)])
+        return root in self.segments or (chats and root in (SYSTEM, TURN))
+
     def times(self, field: str) -> int:
         """How often a field occurs."""
         return sum(match[1] == field for _, line in self.lines for match in _FIELD.finditer(line))
@@ -47,9 +62,28 @@ class Layout:
         """Its key in a study file."""
         return "chat" if self.chat else "plain"
 
-    def pieces(self, fields: Mapping[str, str]) -> list[tuple[str | None, list[Piece]]]:
-        """Each line's pieces, with the fields' text in their places."""
-        return [(role, _fill(line, fields)) for role, line in self.lines]
+    def pieces(self, fields: Fields) -> list[tuple[str | None, list[Piece]]]:
+        """Each line's pieces, with the fields' text in their places, and where each comes from.
+
+        A line that is nothing but a field with a chat becomes the chat's messages.
+        """
+        lines: list[tuple[str | None, list[Piece]]] = []
+        done = 0
+        for role, pieces in self._filled(fields):
+            lines.append((role, numbered(pieces, done)))
+            done += sum(len(piece.text) for piece in pieces)
+        return lines
+
+    def _filled(self, fields: Fields) -> Iterator[tuple[str | None, list[Piece]]]:
+        for role, line in self.lines:
+            alone = _FIELD.fullmatch(line)
+            chat = fields.get(alone[1]) if alone and alone[1] else None
+            if isinstance(chat, Chat) and role is not None:
+                yield from chat.lines()
+            elif role is not None and not any(match[1] for match in _FIELD.finditer(line)):
+                yield role, [Piece(role, _unbraced(line), role)]
+            else:
+                yield role, _fill(line, fields)
 
 
 @dataclass(frozen=True)
@@ -89,7 +123,17 @@ def lay_out(
     return _through_template([(role or "user", list(pieces)) for role, pieces in lines], apply)
 
 
-def _fill(line: str, fields: Mapping[str, str]) -> list[Piece]:
+def _segments_in(role: str | None, line: str) -> list[str]:
+    fields = [match[1] for match in _FIELD.finditer(line) if match[1]]
+    return fields or ([] if role is None else [role])
+
+
+def _unbraced(line: str) -> str:
+    """A line without fields as it is shown: `{{` is a brace."""
+    return _FIELD.sub(lambda match: match[0][0], line)
+
+
+def _fill(line: str, fields: Fields) -> list[Piece]:
     pieces: list[Piece] = []
     done = 0
     for match in _FIELD.finditer(line):
@@ -99,7 +143,7 @@ def _fill(line: str, fields: Mapping[str, str]) -> list[Piece]:
         if match[1] is None:
             pieces.append(Piece(TEMPLATE, match[0][0]))
         elif match[1] in fields:
-            pieces.append(Piece(match[1], fields[match[1]]))
+            pieces += _pieces_of(match[1], fields[match[1]])
         else:
             raise AttnscopeError(
                 f"the layout has a field '{match[1]}' that the prompt lacks",
@@ -112,12 +156,24 @@ def _fill(line: str, fields: Mapping[str, str]) -> list[Piece]:
     return pieces
 
 
+def _pieces_of(field: str, value: Value) -> list[Piece]:
+    if isinstance(value, Chat):
+        raise AttnscopeError(
+            f"field '{field}' is a chat of several messages, which needs a chat layout of its own",
+            where="prompts: chat",
+            allowed=f'chat: "{{{field}}}", for models with a chat template',
+            todo="write the layout like that, or choose another model",
+        )
+    return list(value.pieces(field)) if isinstance(value, Items) else [Piece(field, value)]
+
+
 def _joined(pieces: Sequence[Piece]) -> Text:
     spans, text = [], ""
     for piece in pieces:
-        spans.append(Span(piece.segment, len(text), len(text) + len(piece.text)))
+        spans.append(Span(piece.segment, len(text), len(text) + len(piece.text), piece.role))
         text += piece.text
-    return whole(text, [span for span in spans if span.segment != TEMPLATE])
+    origins = np.concatenate([np.zeros(0, dtype=np.int64), *map(origins_of, pieces)])
+    return whole(text, [span for span in spans if span.segment != TEMPLATE], origins)
 
 
 def _through_template(lines: Sequence[tuple[str, Sequence[Piece]]], apply: Callable[[Sequence[Message]], str]) -> Text:
@@ -130,9 +186,12 @@ def _through_template(lines: Sequence[tuple[str, Sequence[Piece]]], apply: Calla
     places = _positions(apply(with_markers), {marker for own in borders for marker in own}, text)
     trims = apply([(role, content.strip()) for role, content in contents]) == text
     spans = []
+    origins = np.full(len(text), FRAME, dtype=np.int64)
     for (_, pieces), own in zip(lines, borders, strict=True):
-        spans += _spans(pieces, places[own[0]], text, trims=trims)
-    return whole(text, [span for span in spans if span.segment != TEMPLATE])
+        for span, offset, piece in _spans(pieces, places[own[0]], text, trims=trims):
+            origins[span.start : span.end] = origins_of(piece)[offset : offset + span.end - span.start]
+            spans.append(span)
+    return whole(text, [span for span in spans if span.segment != TEMPLATE], origins)
 
 
 def _positions(rendered: str, markers: set[str], text: str) -> dict[str, int]:
@@ -164,20 +223,21 @@ def _with_markers(pieces: Sequence[Piece], markers: Sequence[str]) -> str:
     return content_with_markers + content[done:]
 
 
-def _spans(pieces: Sequence[Piece], low: int, text: str, *, trims: bool) -> list[Span]:
-    """The spans of one message's pieces. low: the position of its first character that is not whitespace."""
+def _spans(pieces: Sequence[Piece], low: int, text: str, *, trims: bool) -> Iterator[tuple[Span, int, Piece]]:
+    """The spans of one message's pieces, each with how many of the piece's characters were trimmed before it.
+
+    low: the position of the message's first character that is not whitespace.
+    """
     content = "".join(piece.text for piece in pieces)
     lead = len(content) - len(content.lstrip())
     first, last = (lead, max(lead, len(content.rstrip()))) if trims else (0, len(content))
     if text[low - lead + first : low - lead + last] != content[first:last]:
         raise _changed()
-    spans, place = [], 0
+    place = 0
     for piece in pieces:
-        borders = (place, place + len(piece.text))
-        place = borders[1]
-        start, end = (low + min(max(border, first), last) - lead for border in borders)
-        spans.append(Span(piece.segment, start, end))
-    return spans
+        start, end = (min(max(border, first), last) for border in (place, place + len(piece.text)))
+        yield Span(piece.segment, low + start - lead, low + end - lead, piece.role), max(0, start - place), piece
+        place += len(piece.text)
 
 
 def _changed() -> AttnscopeError:

@@ -70,7 +70,7 @@ class Hide(AttentionEdit):
             keys = tuple(token.position for token in prompt.tokens if shares[token.position] > MOST)
             _refuse_if_none(keys, f"hide: {self.hide}", "a class that some token belongs to")
         if isinstance(queries, str):
-            queries = rows_of(queries, prompt.tokens, segments_of(prompt.tokens, prompt.spans))
+            queries = rows_of(queries, prompt.tokens, segments_of(prompt.tokens, prompt.spans), prompt.spans)
             _refuse_if_none(queries, f"queries: {self.queries}", "a query group or segment with at least one token")
         for position in (*keys, *queries):
             if position >= len(prompt.tokens):

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from attnscope.errors import near
 from attnscope.spec import Spec
 from attnscope.text.layout import Layout
-from attnscope.text.segments import Piece
+from attnscope.text.segments import SELECTORS, Piece, Selector, selector_problem
 
 Lines = Sequence[tuple[str | None, Sequence[Piece]]]
 """A prompt before it is assembled: the role of each message (None for plain text) and its pieces."""
@@ -48,6 +48,8 @@ class EditContext:
     """How many tokens each earlier condition inserted into this prompt."""
     limit: int | None = None
     """The model's context length in tokens."""
+    others: Callable[[], Sequence[Sequence[Piece]]] = tuple
+    """() -> the pieces of the study's other prompts, those of other clusters if there are any."""
 
 
 class PromptEdit(Spec):
@@ -81,10 +83,12 @@ class PromptEdit(Spec):
         raise NotImplementedError
 
 
-def segment_problem(key: str, segment: str, layout: Layout, *, once: bool = False) -> Iterator[EditProblem]:
-    """For `problems`: a segment that the layout does not have, or has more than once where that is ambiguous."""
-    if segment not in layout.fields:
-        yield EditProblem(key, f"the {layout.key} layout has no segment '{segment}'", near(segment, layout.fields))
-    elif once and layout.times(segment) > 1:
-        what = f"segment '{segment}' occurs {layout.times(segment)} times in the {layout.key} layout"
-        yield EditProblem(key, what, "a segment that occurs once")
+def segment_problem(key: str, selector: str, layout: Layout) -> Iterator[EditProblem]:
+    """For `problems`: a selector that can't be read, or that no prompt of the layout can have."""
+    problem = selector_problem(selector)
+    if problem is not None:
+        yield EditProblem(key, f"{problem} in '{selector}'", SELECTORS)
+        return
+    name = Selector.of(selector).name
+    if not layout.may_have(name):
+        yield EditProblem(key, f"the {layout.key} layout has no segment '{name}'", near(name, layout.segments))

@@ -8,9 +8,10 @@ from typing import ClassVar
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from attnscope.edits.prompt.drafting import drafted
 from attnscope.edits.prompt.edit import EditContext, EditProblem, Lines, PromptEdit, segment_problem
-from attnscope.edits.sources import SOURCES, AnySource, SourceContext
-from attnscope.edits.sources.fitting import exactly
+from attnscope.edits.prompt.parts import chosen, mapped, pieces_of
+from attnscope.edits.sources import AnySource
 from attnscope.errors import AttnscopeError
 from attnscope.text.layout import Layout
 from attnscope.text.segments import INSERTED, Piece
@@ -51,54 +52,34 @@ class Insert(PromptEdit):
     def problems(self, layout: Layout) -> Iterator[EditProblem]:
         for key, segment in (("before", self.before), ("after", self.after)):
             if segment is not None:
-                yield from segment_problem(key, segment, layout, once=True)
+                yield from segment_problem(key, segment, layout)
+                name = segment.partition("[")[0]
+                if layout.times(name) > 1:
+                    what = f"segment '{name}' occurs {layout.times(name)} times in the {layout.key} layout"
+                    yield EditProblem(key, what, "a segment that occurs once")
         if self.insert.segment is not None:
             yield from segment_problem("insert", self.insert.segment, layout)
 
     def apply(self, lines: Lines, context: EditContext) -> Lines:
-        return self._placed(lines, self._text(lines, context))
+        beside = chosen(lines, self.before or self.after or "", context)
+        pieces = [piece for piece in pieces_of(lines) if piece.segment in beside]
+        place = pieces[0] if self.before is not None else pieces[-1]
 
-    def _placed(self, lines: Lines, text: str) -> Lines:
-        edited = []
-        for role, pieces in lines:
-            placed: list[Piece] = []
-            for piece in pieces:
-                if piece.segment == self.before:
-                    placed.append(Piece(INSERTED, text + self.separator))
-                placed.append(piece)
-                if piece.segment == self.after:
-                    placed.append(Piece(INSERTED, self.separator + text))
-            edited.append((role, placed))
-        return edited
+        def placed(text: str) -> Lines:
+            before = [Piece(INSERTED, text + self.separator)] if self.before is not None else []
+            after = [Piece(INSERTED, self.separator + text)] if self.after is not None else []
+            return mapped(lines, lambda piece: [*before, piece, *after] if piece is place else [piece])
 
-    def _text(self, lines: Lines, context: EditContext) -> str:
-        source_context = SourceContext(context.fields, context.vocabulary)
-
-        def draft(units: int, attempt: int) -> str:
-            with SOURCES.blamed(self.insert.key, "draft"):
-                text: object = self.insert.draft(units, context.rng(attempt), source_context)
-            if not isinstance(text, str):
-                raise SOURCES.mistake(self.insert.key, "draft", f"returns a {type(text).__name__}", "text")
-            return text
-
-        if self.times is not None:
-            return draft(self.times, 0)
-        wanted = self._wanted(context)
-        if wanted is not None:
-            already = self._already(lines, context)
-            return exactly(
-                wanted, draft, lambda text: context.count(self._placed(lines, text), INSERTED) - already, context.where
-            )
-        with SOURCES.blamed(self.insert.key, "natural"):
-            natural = self.insert.natural(source_context)
-        if not natural:
-            raise AttnscopeError(
-                "there is nothing to insert",
-                where=context.where,
-                allowed="a source with some text",
-                todo="check its segment",
-            )
-        return draft(natural, 0)
+        already = self._already(lines, context)
+        wanted = None if self.times is not None else self._wanted(context)
+        text = drafted(
+            self.insert,
+            wanted,
+            lambda text: context.count(placed(text), INSERTED) - already,
+            context,
+            units=self.times,
+        )
+        return placed(text)
 
     def _already(self, lines: Lines, context: EditContext) -> int:
         """How many tokens earlier edits inserted."""

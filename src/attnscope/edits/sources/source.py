@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar
 
 from attnscope.spec import Spec
+from attnscope.text.segments import Piece
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,10 @@ class SourceContext:
 
     fields: Mapping[str, str]
     vocabulary: Sequence[str]
+    replaced: str = ""
+    """The text that the new one takes the place of, if any."""
+    others: Callable[[], Sequence[Sequence[Piece]]] = tuple
+    """() -> the pieces of the study's other prompts."""
 
 
 class Source(Spec):
@@ -48,7 +53,12 @@ class Source(Spec):
         """How many units it has by default; None if a length must be given."""
         return None
 
+    def whole(self, rng: Random, context: SourceContext) -> str:
+        """The text of its default length; empty if it has none."""
+        units = self.natural(context)
+        return self.draft(units, rng, context) if units else ""
+
     @property
     def has_length(self) -> bool:
         """Whether it has a default length."""
-        return type(self).natural is not Source.natural
+        return type(self).natural is not Source.natural or type(self).whole is not Source.whole

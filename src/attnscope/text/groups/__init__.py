@@ -14,6 +14,7 @@ from operator import index
 from attnscope.errors import AttnscopeError, near
 from attnscope.registry import Registry
 from attnscope.text.groups.group import QueryGroup
+from attnscope.text.segments import Selector, Span
 from attnscope.text.tokens import Token
 
 GROUPS: Registry[QueryGroup] = Registry(
@@ -27,14 +28,16 @@ WITHOUT_TOKENS = ("last", "all")
 """Groups that depend only on the number of tokens; `attnscope.attention` knows them by name."""
 
 
-def rows_of(name: str, tokens: Sequence[Token], segments: Sequence[str]) -> tuple[int, ...]:
-    """The positions of a group's queries, in order; name: a group's or a segment's.
+def rows_of(name: str, tokens: Sequence[Token], segments: Sequence[str], spans: Sequence[Span] = ()) -> tuple[int, ...]:
+    """The positions of a group's queries, in order; name: a group's, or a selector of segments.
 
-    segments: the segment of each token. Empty if the prompt has no such query.
+    segments: the segment of each token; spans: of the text. Empty if the prompt has no such query.
     """
     group = GROUPS.members.get(name)
     if group is None:
-        return tuple(place for place, segment in enumerate(segments) if segment == name)
+        known = spans or [Span(segment, 0, 0) for segment in dict.fromkeys(segments)]
+        chosen = set(Selector.of(name).segments(known))
+        return tuple(place for place, segment in enumerate(segments) if segment in chosen)
     with GROUPS.blamed(name, "rows"):
         rows = [index(row) for row in group.rows(tokens, segments)]
     if len(set(rows)) < len(rows) or not all(0 <= row < len(tokens) for row in rows):
