@@ -10,7 +10,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from attnscope.analysis.spread import cut_to_shares, is_cut, mean_over_prompts
+from attnscope.analysis.means import mean_over_prompts
+from attnscope.analysis.spread import cut_to_shares, is_cut
 from attnscope.figures import KINDS, Look
 from attnscope.figures.kinds.heatmap import chart as heatmap_chart
 from attnscope.figures.kinds.strip import chart as strip

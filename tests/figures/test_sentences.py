@@ -52,6 +52,6 @@ def test_all_none_and_some_are_told_apart() -> None:
 
 def test_numbers_keep_their_digits() -> None:
     assert sentences.number(0.12345) == "0.1235"
-    assert sentences.number(0.000123) == "1.23e-04"
+    assert sentences.number(0.000123) == "0.000123"
     assert sentences.number(0) == "0.0000"
     assert sentences.number(-0.5) == "-0.5000"

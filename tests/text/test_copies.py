@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from attnscope.edits.sources.sentence import Sentence
 from attnscope.edits.sources.source import SourceContext
 from attnscope.study.independence import dependence
-from attnscope.study.schema import PromptsSpec
+from attnscope.study.prompts import read_prompts
+from attnscope.study.schema import PromptsSpec, Study
 from attnscope.text.copies import near_copies
 from attnscope.text.sets import PROMPT_SETS
 
@@ -57,3 +59,28 @@ def test_a_long_instruction_that_all_share_does_not_make_them_copies() -> None:
     long = "Read what follows with care, think about it step by step, and answer in one line without further words."
     assert near_copies([{"text": f"{long} {question}"} for question in QUESTIONS]) is None
     assert near_copies([{"text": "one"}]) is None
+
+
+def test_one_template_for_all_prompts_and_prompts_that_differ_in_spelling_are_noticed() -> None:
+    chance = Random(0)  # noqa: S311
+    sums = [{"q": f"What is {chance.randint(2, 99)} plus {chance.randint(2, 99)}? One line."} for _ in range(40)]
+    found = near_copies(sums)
+    assert found is not None
+    assert found.groups == 1
+    spelled = [
+        "Capital of France?",
+        "capital of France?",
+        " Capital of  France",
+        "Capital, of France ?",
+        "Capital of France!",
+    ]
+    found = near_copies([{"q": each.replace("France", name)} for name in ("France", "Spain") for each in spelled])
+    assert found is not None
+    assert found.groups == 2
+
+
+def test_prompts_that_differ_in_spelling_alone_are_one_cluster(tmp_path: Path) -> None:
+    spelled = ["Capital of France?", "capital of  France", "Capital of Spain?", "# . .", ". # ."]
+    study = Study.model_validate({"models": ["m"], "prompts": {"items": [{"q": each} for each in spelled]}})
+    clusters = [prompt.cluster for prompt in read_prompts(study, tmp_path).prompts]
+    assert clusters == ["0", "0", "2", "3", "4"]  # signs are no punctuation

@@ -3,7 +3,9 @@
 Clusters of prompts are drawn, and each draw's deviation is divided by its own standard error, so that the spread of few
 values is not taken as exact and a skewed spread is followed. Two readings of these draws are usual, and each fails
 somewhere: the symmetric one is too narrow for skewed differences, the equal-tailed one for heavy tails. The wider of
-the two counts, for the interval as for p: the interval excludes zero exactly where p is below 1 - CONFIDENCE.
+the two counts, for the interval as for p: the interval excludes zero exactly where p is below 1 - CONFIDENCE. Few
+values of a skewed spread look less skewed than it is, and then both are still too narrow. So where values are skewed,
+the ends are those of a smaller error rate, and p is larger by the same factor: 2 up to 16 clusters, less beyond.
 
 A column whose rare large values are not among the prompts looks far more exact than it is, and its own draws can't show
 it. So columns of a kind lend each other their tails: where hardly any draw of its own reaches a mean, the draws of all
@@ -26,13 +28,14 @@ from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
 from attnscope.analysis.spread import CONFIDENCE
-from attnscope.study.independence import effective_clusters
+from attnscope.study.independence import lopsided
 
 Floats = NDArray[np.float64]
 
 DRAWS = 2999
 SHOWN = 2 / (DRAWS + 1)  # the smallest p that draws can show
 LEAST = 0.03  # of a typical column's error: no column's error is taken to be much smaller
+SKEWED, FEW = 0.5, 16  # with more skew than this, a smaller error rate; half of it with so many clusters or fewer
 TOGETHER = 256  # columns at once
 
 
@@ -62,11 +65,6 @@ class Sample:
         return counted
 
     @cached_property
-    def effective(self) -> Floats:
-        """How many clusters of one size would say as much about a mean."""
-        return effective_clusters(self.sizes)
-
-    @cached_property
     def mean(self) -> Floats:
         total = self.sizes.sum(0)
         mean: Floats = np.divide(self.sums.sum(0), total, out=np.full(total.shape, np.nan), where=total > 0)
@@ -91,10 +89,10 @@ class Sample:
 
     @cached_property
     def half_width(self) -> Floats:
-        """Half the width of Student's interval of the mean; NaN below two clusters."""
+        """Half the width of Student's interval of the mean; NaN below two clusters, or if few have most prompts."""
         with np.errstate(invalid="ignore"):
             half: Floats = stdtrit(self.count - 1, (1 + CONFIDENCE) / 2) * np.sqrt(self.variance)
-        return half
+        return np.where(lopsided(self.sizes), np.nan, half)
 
     @cached_property
     def skew(self) -> Floats:
@@ -184,6 +182,8 @@ class _Own:
     above: Floats
     p: Floats
     same: Floats
+    raised: Floats
+    """What p is multiplied by: 1 where values are not skewed, else up to 2."""
     margin: float | None
     tails: list[Floats]
     """How far draws are from the mean, in errors, of the columns that vary."""
@@ -195,6 +195,8 @@ class _Own:
         error, clusters = np.hypot(own, least), _clusters(samples)
         columns = len(estimate)
         below, above, p, same = (np.full(columns, np.nan) for _ in range(4))
+        skewed = np.max([np.abs(each.skew) for each in samples], axis=0) > SKEWED
+        factor = 1 + min(1.0, FEW / max(1.0, float(clusters.max(initial=0.0)))) ** 2
         tails = []
         weights = [_weights_of(seed + place, len(each.sums), DRAWS) for place, each in enumerate(samples)]
         for start in range(0, columns, TOGETHER):
@@ -202,14 +204,15 @@ class _Own:
             shift, variance = _drawn([each.columns(some) for each in samples], weights)
             smallest = ((own / clusters)[some] ** 2)[:, None]  # a draw may miss all of the spread
             draws = _studentised(shift, np.maximum(variance, smallest))
-            below[some], above[some] = _ends(draws)
+            below[some], above[some] = _ends(draws, skewed[some], factor)
             with np.errstate(invalid="ignore", divide="ignore"):
                 p[some] = _p(_reached(draws, estimate[some] / error[some]), DRAWS)
                 if margin is not None:
                     same[some] = _p_of_margin(draws, estimate[some], error[some], margin)
             varies = own[some] > least  # the tails of others would be short
             tails.append(np.abs(_studentised(shift[varies], variance[varies] + least**2)).ravel())
-        result = cls(samples, estimate, error, below, above, p, same, margin, tails)
+        raised = np.where(skewed, factor, 1.0)
+        result = cls(samples, estimate, error, below, above, p, same, raised, margin, tails)
         result._fill_constant(own == 0)
         return result
 
@@ -246,13 +249,13 @@ class _Own:
     def tested(self, pool: _Pool) -> Tested:
         """With the draws of the pool, where the column's own draws show too little."""
         with np.errstate(invalid="ignore", divide="ignore"):
-            p = pool.p(self.p, self.t)
+            p = np.minimum(1.0, self.raised * pool.p(self.p, self.t))
             low, high = self.estimate - self.below * self.error, self.estimate + self.above * self.error
             reaches = (self.p <= SHOWN) & (p >= 1 - CONFIDENCE)  # zero, by the pool
             low, high = np.where(reaches, np.fmin(low, 0.0), low), np.where(reaches, np.fmax(high, 0.0), high)
             same = self.same
             if self.margin is not None:
-                same = pool.p(same, self.t_of_margin)
+                same = np.minimum(1.0, self.raised * pool.p(same, self.t_of_margin))
                 inside = (low > -self.margin) & (high < self.margin)
                 same = np.where(inside, same, np.fmax(same, 1 - CONFIDENCE))
         smallest = smallest_p(self.samples)
@@ -297,9 +300,15 @@ def _studentised(shift: Floats, variance: Floats) -> Floats:
     return np.where(np.isnan(studentised), np.inf, studentised)  # a draw without any value says nothing either
 
 
-def _ends(draws: Floats) -> tuple[Floats, Floats]:
-    """How many standard errors the interval reaches below and above the mean."""
-    alpha, many = 1 - CONFIDENCE, draws.shape[1]
+def _ends(draws: Floats, skewed: NDArray[np.bool_], factor: float) -> tuple[Floats, Floats]:
+    """How many standard errors the interval reaches below and above the mean. factor: of the error rate, if skewed."""
+    plain, wide = (_ends_at(draws, alpha) for alpha in (1 - CONFIDENCE, (1 - CONFIDENCE) / factor))
+    return np.where(skewed, wide[0], plain[0]), np.where(skewed, wide[1], plain[1])
+
+
+def _ends_at(draws: Floats, alpha: float) -> tuple[Floats, Floats]:
+    """At this error rate."""
+    many = draws.shape[1]
     both, each = (math.ceil(share * (many + 1) - 1e-9) - 1 for share in (alpha, alpha / 2))  # from the far end, from 1
     tails = np.partition(draws, [each - 1, many - each], axis=1)
     far = np.partition(np.abs(draws), many - both, axis=1)[:, -both]

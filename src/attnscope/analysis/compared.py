@@ -134,6 +134,8 @@ def _tested(
     )
     untested = _untested(comparison, family, ones, twos)
     of_heads = np.repeat(untested, ones.shape[2])
+    if family[0][0].quantity == MASS:
+        by_head, by_class = _as_shares(by_head), _as_shares(by_class)
     by_head = _without_tests(by_head, of_heads).with_columns(_SURE)
     by_head = by_head.with_columns(
         **_halves(comparison, family[0][0].quantity, ones, twos, of_heads, clusters[0], of_class, seed)
@@ -235,6 +237,13 @@ def _untested(
         return by_edits
     one, two = ((each == 0).all((0, 2)) for each in (ones, twos))
     return np.asarray(by_edits | one | two)
+
+
+def _as_shares(table: pl.DataFrame) -> pl.DataFrame:
+    """Differences of shares lie between -1 and 1, and what neither side has any of has no interval."""
+    none = (pl.col("one") == 0) & (pl.col("two") == 0)
+    ends = pl.col("low", "high").clip(-1, 1)
+    return table.with_columns(pl.when(~none).then(ends))
 
 
 def _without_tests(table: pl.DataFrame, untested: NDArray[np.bool_]) -> pl.DataFrame:

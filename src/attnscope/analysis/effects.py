@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from attnscope.analysis.bootstrap import Sample, bootstrapped, estimate_of, smallest_p
 from attnscope.analysis.discoveries import discoveries
 from attnscope.analysis.spread import mean_of_seen
-from attnscope.study.independence import FEWEST
+from attnscope.study.independence import testable
 
 Floats = NDArray[np.float64]
 Clusters = NDArray[np.int64]
@@ -71,7 +71,7 @@ def effects(
         values = differences[prompts][:, which]
         if len(values):
             mine = None if clusters is None else clusters[prompts]
-            groups.append(_Group(which, [Sample.of(values, mine)], _deviation([values])))
+            groups.append(_Group(which, [Sample.of(values, mine)], _deviation([values]), _shape([values])))
     return _effects(defined.sum(0), groups, pools, seed, margin)
 
 
@@ -97,7 +97,7 @@ def unpaired_effects(
         if all(map(len, sets)):
             given = (None, None) if clusters is None else [c[mine] for c, mine in zip(clusters, rows, strict=True)]
             samples = [Sample.of(values, each) for values, each in zip(sets, given, strict=True)]
-            groups.append(_Group(which, samples, _deviation(sets)))
+            groups.append(_Group(which, samples, _deviation(sets), _shape(sets)))
     return _effects(np.minimum(defined[0].sum(0), defined[1].sum(0)), groups, pools, seed, margin)
 
 
@@ -108,16 +108,19 @@ class _Group:
     which: NDArray[np.int64]
     samples: list[Sample]
     deviation: Floats
+    shape: tuple[Floats, Floats]
+    """The skewness and the kurtosis (3 if normal) of single prompts."""
 
     def of(self, columns: NDArray[np.bool_]) -> _Group:
         """Only some of all columns."""
         mine = np.flatnonzero(columns[self.which])
-        return _Group(self.which[mine], [each.columns(mine) for each in self.samples], self.deviation[mine])
+        shape = self.shape[0][mine], self.shape[1][mine]
+        return _Group(self.which[mine], [each.columns(mine) for each in self.samples], self.deviation[mine], shape)
 
     @property
     def testable(self) -> NDArray[np.int64]:
         """Which of its columns have clusters enough, the prompts not being in a few of them."""
-        return np.flatnonzero(np.min([each.effective for each in self.samples], axis=0) >= FEWEST)
+        return np.flatnonzero(np.all([testable(each.sizes) for each in self.samples], axis=0))
 
 
 def _effects(
@@ -172,17 +175,20 @@ def _test(
         for name in ("low", "high"):
             reach = getattr(tested, name) - results["mean"][columns]
             size = results["size"][columns]
-            results[f"size_{name}"][columns] = _end_of_size(size, reach, group.deviation[some])
+            shape = group.shape[0][some], group.shape[1][some]
+            results[f"size_{name}"][columns] = _end_of_size(size, reach, group.deviation[some], shape)
 
 
-def _end_of_size(size: Floats, reach: Floats, deviation: Floats) -> Floats:
-    """An end of the interval of a size. reach: of the mean's interval on that side.
+def _end_of_size(size: Floats, reach: Floats, deviation: Floats, shape: tuple[Floats, Floats]) -> Floats:
+    """An end of the interval of a size. reach: of the mean's interval on that side. shape: skewness and kurtosis.
 
-    It is widened for the deviation, which is estimated too: the squared error of a mean in deviations is that of the
-    mean, in deviations, times 1 + size^2 / 2.
+    The deviation is estimated too. To first order, the squared error of a mean in deviations is that of the mean, in
+    deviations, times 1 - size * skewness + size^2 (kurtosis - 1) / 4; with normal values, 1 + size^2 / 2.
     """
+    skewness, kurtosis = shape
     with np.errstate(invalid="ignore", divide="ignore"):
-        end: Floats = size + reach / deviation * np.sqrt(1 + size**2 / 2)
+        wider = 1 - size * skewness + size**2 * (np.fmax(kurtosis, 3.0) - 1) / 4
+        end: Floats = size + reach / deviation * np.sqrt(np.fmax(wider, 1.0))
     return np.where(deviation > 0, end, np.nan)
 
 
@@ -197,6 +203,16 @@ def _deviation(sets: list[Floats]) -> Floats:
         varies |= np.nanmax(values, 0) > np.nanmin(values, 0)
     pooled: Floats = np.sqrt(np.divide(total, freedom, out=np.zeros(len(total)), where=np.asarray(freedom) > 0))
     return np.where(varies, pooled, 0.0)
+
+
+def _shape(sets: list[Floats]) -> tuple[Floats, Floats]:
+    """The skewness and kurtosis of single prompts, pooled over the sets; those of a normal where nothing varies."""
+    apart = np.concatenate([values - mean_of_seen(values, 0) for values in sets])
+    squares, cubes, fourths = (mean_of_seen(apart**power, 0) for power in (2, 3, 4))
+    varies = squares > 0
+    skewness = np.divide(cubes, squares**1.5, out=np.zeros(len(squares)), where=varies)
+    kurtosis = np.divide(fourths, squares**2, out=np.full(len(squares), 3.0), where=varies)
+    return skewness, kurtosis
 
 
 def _over_spread(mean: Floats, spread: Floats) -> Floats:

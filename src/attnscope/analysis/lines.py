@@ -14,10 +14,11 @@ from scipy import sparse
 
 from attnscope.analysis.bootstrap import Sample
 from attnscope.analysis.dense import token_rows
+from attnscope.analysis.discoveries import discoveries
 from attnscope.analysis.effects import effects
 from attnscope.analysis.one_way import more_queries
 from attnscope.analysis.profiles import shown
-from attnscope.analysis.received import HeadChoice, Tokens, head_along, tokens_of
+from attnscope.analysis.received import HeadChoice, Tokens, head_along, seen_along, tokens_of
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import Side
 from attnscope.analysis.spread import mean_of_seen
@@ -63,8 +64,9 @@ def along_prompt(run: Run, lines: Sequence[Line], *, shared: bool) -> pl.DataFra
         other = _compared_with(lines, number)
         apart = (placed[number] - placed[other])[:, places] if number and shared else np.zeros((0, len(places)))
         against = _against(apart, clusters, run.study.seed) if len(apart) else {}
-        if against and _by_edits(run, lines[other], line):
-            against["q"] = np.full(len(places), np.nan)
+        if against and more_queries(Side(run, *lines[other].place), Side(run, *line.place), line.heads.queries):
+            tested = ~_by_edits(run, lines[other], line, axis)[places]
+            against["q"] = discoveries(np.where(tested, against["p"], np.nan))
         mean, half = each.mean[places], each.half[places]
         part = pl.DataFrame(
             {
@@ -79,7 +81,7 @@ def along_prompt(run: Run, lines: Sequence[Line], *, shared: bool) -> pl.DataFra
         ).with_columns(within=pl.lit(each.within), without=pl.lit(each.without))
         reference = pl.lit(lines[other].series if against else None, dtype=pl.String).alias("against")
         series = pl.lit(line.series).alias("series")
-        parts.append(part.select(series, "position", "n", reference, floats.fill_nan(None)))
+        parts.append(part.select(series, "position", "n", reference, floats.fill_nan(None)).drop("p"))
     table = pl.concat(parts)
     if not len(table):
         raise AttnscopeError(
@@ -97,19 +99,29 @@ def _compared_with(lines: Sequence[Line], number: int) -> int:
     return mine if mine != number else 0
 
 
-def _by_edits(run: Run, one: Line, two: Line) -> bool:
-    """Whether two lines differ through the edits alone: each is a mean over all queries, and one has more of them."""
-    sides = [Side(run, *line.place) for line in (one, two)]
-    return two.heads.over == "all" and more_queries(sides[0], sides[1], two.heads.queries)
+def _by_edits(run: Run, one: Line, two: Line, axis: SharedTokens) -> NDArray[np.bool_]:
+    """(positions,): where two lines differ through the edits alone, as inserted tokens are among the queries.
+
+    In a mean over all queries that is everywhere; in one over those that see a token, where more of them do.
+    """
+    if two.heads.over == "all":
+        return np.ones(axis.common.shape[1], dtype=bool)
+    seen = []
+    for line in (one, two):
+        tokens = tokens_of(run, *line.place)
+        seen.append(seen_along(run, line.heads, line.condition) * np.repeat(tokens.lengths, tokens.lengths))
+    first, second = axis.placed_at([one.place, two.place], seen)
+    with np.errstate(invalid="ignore"):
+        return np.asarray((np.abs(second - first) > 0.5).any(0))
 
 
-_DIFFERENCE = ("difference", "difference_low", "difference_high", "q")
+_DIFFERENCE = ("difference", "difference_low", "difference_high", "p", "q")
 
 
 def _against(apart: Floats, clusters: NDArray[np.int64], seed: int) -> dict[str, Floats]:
     """The statistics of a line minus another one within prompts, (prompts, positions)."""
     result = effects(apart, clusters=clusters, seed=seed)
-    return dict(zip(_DIFFERENCE, (result.mean, result.low, result.high, result.q), strict=True))
+    return dict(zip(_DIFFERENCE, (result.mean, result.low, result.high, result.p, result.q), strict=True))
 
 
 class _MeanLine:
@@ -178,8 +190,12 @@ class SharedTokens:
 
     def placed(self, values: Sequence[Floats]) -> list[Floats]:
         """Each line's numbers, given per token, at the shared positions: (prompts, positions), NaN elsewhere."""
+        return self.placed_at(self._places, values)
+
+    def placed_at(self, places: Sequence[Place], values: Sequence[Floats]) -> list[Floats]:
+        """Likewise, of some of the lines."""
         lines = []
-        for place, flat in zip(self._places, values, strict=True):
+        for place, flat in zip(places, values, strict=True):
             values_onto = self._carried[place].over(flat) if place in self._carried else flat
             shared, row, column = self._at[place]
             placed = np.full(self.common.shape, np.nan)

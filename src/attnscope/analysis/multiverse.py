@@ -105,13 +105,20 @@ def verdicts(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _common(part: pl.DataFrame, rarer: pl.DataFrame) -> str:
-    """The choices that the rarer sign goes with: those that all its rows share and that not all rows have."""
-    words = []
+    """The choices that the rarer sign goes with: those that all its rows share and that not all rows have.
+
+    Where other rows have these choices too, it says in how many of them the sign is the rarer one.
+    """
+    words, such = [], part
     for choice in CHOICES:
         values = rarer[choice].unique(maintain_order=True).to_list()
         if len(values) < part[choice].n_unique():
             words.append(f"{choice}: {' or '.join(values)}")
-    return ", ".join(words) or "several combinations of choices"
+            such = such.filter(pl.col(choice).is_in(values))
+    if not words:
+        return f"{len(rarer)} of {len(part)} combinations of choices"
+    some = f" (in {len(rarer)} of {len(such)} such ways)" if len(rarer) < len(such) else ""
+    return f"{', '.join(words)}{some}"
 
 
 @lru_cache(maxsize=12)  # every side is compared with several others

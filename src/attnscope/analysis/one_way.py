@@ -16,10 +16,13 @@ import polars as pl
 
 from attnscope.analysis.insertion import class_tokens
 from attnscope.analysis.sides import ENRICHMENT, EVERY, MASS, ONE_WAY, Side, masses
+from attnscope.measures.names import SINK
 from attnscope.text.groups.every import ALL
 from attnscope.text.segments import INSERTED
 
 ALIKE = 0.05  # of all inserted tokens: with so many more on one side, a class is not the same class there
+STEADY = (SINK, "previous", "next", "local")
+"""Scores of attention on keys that an insertion elsewhere leaves as they are."""
 WHOLE = 1e-6  # of uniform attention: with less elsewhere, classes cover all tokens
 SAME = 0.01  # of uniform attention on a class: a smaller difference does not count
 
@@ -33,7 +36,23 @@ def one_way(one: Side, two: Side, queries: str, quantity: str) -> set[str]:
     if more_queries(one, two, queries):
         return {*one.run.classes}
     joined = _joined(one, two)
-    return joined | _other_uniform(one, two, queries) if quantity == ENRICHMENT else joined
+    if quantity == ENRICHMENT:
+        return joined | _other_uniform(one, two, queries)
+    if not _inserts_more(one, two):
+        return joined
+    return joined | {name for name in one.run.classes if any(_covers(each, queries, [name]) for each in (one, two))}
+
+
+def score_by_edits_alone(one: Side, two: Side, queries: str, score: str) -> bool:
+    """Whether a score of heads differs between two sides through the edits alone.
+
+    Where one side has more queries, any score may. Where it only has more keys, those do that look at all keys: how
+    alike attention is to uniform attention, its entropy, how far it reaches, what repeats. Attention on the first token
+    or on neighbours has the same keys on both sides.
+    """
+    if not _inserts_more(one, two):
+        return False
+    return more_queries(one, two, queries) or score not in STEADY
 
 
 def more_queries(one: Side, two: Side, queries: str) -> bool:
@@ -54,6 +73,8 @@ def by_edits_alone(one: Side, two: Side, queries: str, classes: Collection[str],
 
 def _covers(side: Side, queries: str, classes: Collection[str]) -> bool:
     """Whether every token that queries see belongs to one of the classes."""
+    if queries not in side.run.study.measure.queries:
+        return False
     group = side.run.study.measure.queries.index(queries)
     which = [place for place, name in enumerate(side.run.classes) if name in classes]
     expected = masses(side.run, side.model, side.condition).expected[:, group][..., which].sum(-1)

@@ -18,20 +18,31 @@ def placebo_of(run: Run, condition: str) -> str | None:
 def null_of(run: Run, one: str, two: str) -> tuple[str, str] | None:
     """Two conditions whose difference is the null of the difference between two others.
 
-    For a control and what it controls for, the control and its placebo. For the base prompt and an insertion, the base
-    prompt and a control of that insertion: what any text of this length does. For a control and its placebo there is
-    none: they are the null.
+    For two insertions, one of them and its placebo, or else any control and its placebo. For the base prompt and an
+    insertion, the base prompt and another text of the same length; for a placebo, the condition that it draws again.
+    For a control and its placebo there is none: they are the null.
     """
     specs = [run.study.condition(name) for name in (one, two)]
     base = [spec.name for spec in specs if spec.is_base]
     edited = [spec for spec in specs if not spec.is_base]
     if len(base) == 1:
-        controls = [name for name in run.conditions if edited[0].name in run.study.condition(name).matched]
-        wanted = [placebo_of(run, edited[0].name), edited[0].redraws, *controls]
+        wanted = [edited[0].redraws, *_of_same_length(run, edited[0].name)]
         control = next((name for name in wanted if name is not None and name in run.conditions), None)
         return None if control is None else (base[0], control)
-    for name, other in ((two, one), (one, two)):
+    if placebo_of(run, one) == two or placebo_of(run, two) == one:
+        return None
+    for name in (two, one, *run.conditions):
         again = placebo_of(run, name)
-        if again is not None and again != other:
+        if again is not None:
             return name, again
     return None
+
+
+def _of_same_length(run: Run, name: str) -> list[str]:
+    """Conditions that insert as many tokens as another: its controls, what it controls for, and their controls."""
+    specs = [run.study.condition(each) for each in run.conditions]
+    others = [spec for spec in specs if spec.redraws is None and spec.name != name]
+    mine = run.study.condition(name).matched
+    controls = [spec.name for spec in others if name in spec.matched]
+    siblings = [spec.name for spec in others if set(spec.matched) & set(mine)]
+    return list(dict.fromkeys([*controls, *siblings, *mine]))

@@ -132,10 +132,10 @@ def head_along(run: Run, chosen: HeadChoice, condition: str) -> Floats:
         parts.append(part)
     flat: Floats = np.concatenate(parts).astype(np.float64)
     _refuse_if_wrong(run, flat, f"{chosen.model}, {condition}")
-    return flat if chosen.over != "visible" else _over_visible(flat, _seen_along(run, chosen, condition))
+    return flat if chosen.over != "visible" else _over_visible(flat, seen_along(run, chosen, condition))
 
 
-def _seen_along(run: Run, chosen: HeadChoice, condition: str) -> Floats:
+def seen_along(run: Run, chosen: HeadChoice, condition: str) -> Floats:
     """The share of queries that see each token of `tokens_of`. Most layers and heads share it, so it is read once."""
     views, alike = _views_by_layer(run, chosen.model, condition)
     layer = run.layers(chosen.model).index(chosen.layers[0])

@@ -93,19 +93,19 @@ def show_plan(request: RunRequest, sizes: Sequence[float] = (), pilot: Run | Non
     from attnscope.analysis.power import SIZES, Reach, targets
     from attnscope.figures import sentences
     from attnscope.runs.audit import heads_measured
-    from attnscope.study.independence import FEWEST, effective_clusters
+    from attnscope.study.independence import FEWEST, testable
 
     console = Console()
     prompts = request.prompts.prompts
     counts = Counter(prompt.cluster for prompt in prompts)
     clusters, unit = len(counts), "prompts" if len(counts) == len(prompts) else "clusters"
-    effective = effective_clusters(np.array([*counts.values()], dtype=np.float64))
+    is_testable = bool(testable(np.array([*counts.values()], dtype=np.float64)))
     classes = len(request.study.classes) + 1
     many = sentences.prompts_in_clusters(len(prompts), clusters)
     for label, heads in heads_measured(request).items():
         reach = Reach(clusters, heads * classes)
         console.print(Text(f"\n{label}: {many}; {heads} heads x {classes} classes", style="bold"))
-        if clusters >= FEWEST > effective:
+        if clusters >= FEWEST and not is_testable:
             console.print(Text("No test: a few clusters have most of the prompts. Add prompts of others."))
             continue
         console.print(Text(_reach(reach, unit)), soft_wrap=True)
@@ -113,7 +113,7 @@ def show_plan(request: RunRequest, sizes: Sequence[float] = (), pilot: Run | Non
             console.print(_chances(targets(heads, classes), sizes or SIZES, clusters, unit))
             if pilot is not None:
                 console.print(_from_pilot(pilot, label, targets(heads, classes), clusters, unit))
-    if pilot is None and effective >= FEWEST:
+    if pilot is None and is_testable:
         console.print(Text("for sizes as they are in this study: attnscope plan STUDY --pilot 12"))
 
 

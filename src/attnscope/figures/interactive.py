@@ -9,10 +9,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from attnscope.analysis.means import mean_over_prompts
 from attnscope.analysis.profiles import profile_of
 from attnscope.analysis.received import HeadChoice
 from attnscope.analysis.run import Run
-from attnscope.analysis.spread import cut_to_shares, mean_over_prompts
+from attnscope.analysis.spread import cut_to_shares
 from attnscope.figures import selection
 
 MOST_BARS = 200_000  # numbers that a page can carry

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -9,10 +10,16 @@ from itertools import pairwise
 
 from attnscope.study.independence import FEWEST
 
+TINY = 1e-6  # below, a number has an exponent
+
 
 def number(value: float) -> str:
     """Four decimals; small ones with three significant digits."""
-    return f"{value:.4f}" if abs(value) >= 0.001 or value == 0 else f"{value:.2e}"
+    if abs(value) >= 0.001 or value == 0:
+        return f"{value:.4f}"
+    if abs(value) < TINY:
+        return f"{value:.2e}"
+    return f"{value:.{2 - math.floor(math.log10(abs(value)))}f}"
 
 
 def with_interval(value: float, low: float | None, high: float | None) -> str:

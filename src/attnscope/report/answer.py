@@ -7,7 +7,7 @@ and what can't be said.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ from attnscope.text.classes import OTHER
 
 Row = dict[str, Any]
 
-LIMIT = "This is where heads look, not what they use: whether it matters for the answer takes an intervention."
+LIMIT = "This is where heads look, not what they use: only an intervention can show whether it matters for the answer."
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def answer(run: Run) -> list[str]:
     words = [" ".join([_effect(run, first, row), *(_also(run, each) for each in more)])]
     words += [_others(run, others, row)] if others else []
     words += [" ".join(_heads(row))]
-    words += [" ".join([*_placebo(run, first, row), *_robust(first, row)])]
+    words += [" ".join([*_placebo(run, first, row), *_robust(run, first, rows)])]
     return [*(each for each in words if each), LIMIT]
 
 
@@ -113,13 +113,23 @@ def _row(comparison: Comparison, queries: str, token_class: str | None) -> Row |
 def _sides(run: Run, comparison: Comparison) -> tuple[str, str]:
     if comparison.kind == "model":
         return comparison.one.model, comparison.two.model
-    one, two = (selection.condition_label(run, side.condition) for side in (comparison.one, comparison.two))
+    one, two = (
+        "the base prompt" if side.is_base else f'"{selection.condition_label(run, side.condition)}"'
+        for side in (comparison.one, comparison.two)
+    )
+    return one, two
+
+
+def _by(comparison: Comparison) -> tuple[str, str]:
+    """Words that go before the names of the sides."""
+    one, two = (
+        "in" if comparison.kind == "model" or side.is_base else "with" for side in (comparison.one, comparison.two)
+    )
     return one, two
 
 
 def _effect(run: Run, comparison: Comparison, row: Row) -> str:
-    one, two = _sides(run, comparison)
-    by = "in" if comparison.kind == "model" else "with"
+    one, two = (f"{by} {name}" for by, name in zip(_by(comparison), _sides(run, comparison), strict=True))
     where = "" if comparison.kind == "model" or len(run.models) == 1 else f"In {comparison.one.model}, "
     what = f"attention on {_class(run, row)} from {selection.group_words(row['queries'])}"
     over = (
@@ -130,27 +140,28 @@ def _effect(run: Run, comparison: Comparison, row: Row) -> str:
         why = sentences.untested(row["n"], row["clusters"])
         tested = why if row["low"] is None else f"{_interval(row)}; not tested, as the edit alone changes it"
         sentence = (
-            f"{what} is {_number(row['two'])} {by} {two} and {_number(row['one'])} {by} {one}, a difference of "
+            f"{what} is {_number(row['two'])} {two} and {_number(row['one'])} {one}, a difference of "
             f"{_number(row['difference'])}"
         )
         return _upper(f"{where}{sentence} ({over}; {tested}).")
     tested = f"{_interval(row)}, {over}; {sentences.rate(row['q'])}"
     if row["sure"]:
         way = "higher" if row["difference"] > 0 else "lower"
-        sentence = f"{what} is {way} {by} {two} than {by} {one}, by {_number(abs(row['difference']))}"
+        sentence = f"{what} is {way} {two} than {one}, by {_number(abs(row['difference']))}"
         return _upper(f"{where}{sentence} ({tested}).")
     if row["same_q"] is not None and row["same_q"] < FALSE_DISCOVERIES:
-        sentence = f"{what} is the same {by} {two} and {one}, within the margin of {run.study.margin:g}"
+        sentence = f"{what} is the same {two} and {one}, within the margin of {run.study.margin:g}"
     else:
-        sentence = f"no difference in {what} between {two} and {one} can be shown"
+        names = " and ".join(reversed(_sides(run, comparison)))
+        sentence = f"no difference in {what} between {names} can be shown"
     return _upper(f"{where}{sentence}: {_number(row['difference'])} ({tested}).")
 
 
 def _also(run: Run, row: Row) -> str:
-    """The same difference, of another class."""
+    """The same comparison, of another class."""
     shown = sentences.with_interval(row["difference"], row["low"], row["high"])
     tested = "not tested" if row["q"] is None else sentences.rate(row["q"]) if row["sure"] else "not significant"
-    return f"On {_class(run, row)} it differs by {shown}, {tested}."
+    return f"On {_class(run, row)} the difference is {shown}, {tested}."
 
 
 def _class(run: Run, row: Row) -> str:
@@ -180,7 +191,7 @@ def _others(run: Run, others: list[Comparison], row: Row) -> str:
             place = each.one.model if each.kind != "model" else selection.condition_label(run, each.one.condition)
             shown = sentences.with_interval(other["difference"], other["low"], other["high"])
             parts.append(f"{shown}{'' if other['sure'] else ', not significant,'} in {place}")
-    return f"The same difference is {sentences.listed(parts)}." if parts else ""
+    return f"The same comparison gives {sentences.listed(parts)}." if parts else ""
 
 
 def _heads(row: Row) -> Iterator[str]:
@@ -192,7 +203,7 @@ def _heads(row: Row) -> Iterator[str]:
             yield _counts(row, found)
     if row["top_ten"] is not None and row["heads"] > TEN:
         middle = f"the median head changes by {_number(row['median'])}"
-        yield f"Ten heads make {row['top_ten']:.0%} of all changes, up and down; {middle}."
+        yield f"Ten heads account for {row['top_ten'] * 100:.0f} % of all change, up and down; {middle}."
     if row["chosen"]:
         chosen = sentences.counted(row["chosen"], "head")
         yield f"Of {chosen} chosen on half of the prompts, {row['held']} held on the other half."
@@ -204,7 +215,8 @@ def _counts(row: Row, found: int) -> str:
         return f"None of {row['heads']} heads changes significantly (q < {FALSE_DISCOVERIES})."
     counts = f"Of {row['heads']} heads, {row['up']} rose and {row['down']} fell significantly (q < {FALSE_DISCOVERIES})"
     real = row["true_at_least"]
-    return f"{counts}; at least {real} of these {found} are real effects." if real else f"{counts}."
+    sure = f"at least {real} of these {found} are real, with 95 % confidence"
+    return f"{counts}; {sure}." if real else f"{counts}."
 
 
 def _placebo(run: Run, comparison: Comparison, row: Row) -> Iterator[str]:
@@ -225,19 +237,23 @@ def _placebo(run: Run, comparison: Comparison, row: Row) -> Iterator[str]:
     yield f"Placebo ({label}, drawn twice): {shown}; {found}."
 
 
-def _robust(comparison: Comparison, row: Row) -> Iterator[str]:
-    """Whether the sign depends on how one counts."""
+def _robust(run: Run, comparison: Comparison, rows: Sequence[Row]) -> Iterator[str]:
+    """Whether the sign depends on how one counts, for each class that the answer is about."""
     if not comparison.paired:
         return
     table = multiverse(comparison)
-    mine = verdicts(table.filter(pl.col("token_class") == row["token_class"])) if len(table) else table
-    for each in mine.iter_rows(named=True):
+    found = {each["token_class"]: each for each in verdicts(table).iter_rows(named=True)} if len(table) else {}
+    for row in rows:
+        each = found.get(row["token_class"])
+        if each is None:
+            continue
+        what = f"The sign of the effect{f' on {_class(run, row)}' if len(rows) > 1 else ''}"
         if each["flips"]:
-            yield f"The sign of the effect depends on how one counts: it flips with {each['flips']}."
+            yield f"{what} depends on how one counts: it flips with {each['flips']}."
         else:
             distinct = f", which give {sentences.counted(each['distinct'], 'different number')}"
             empty = f"; {each['empty']} more leave the class without tokens" if each["empty"] else ""
-            yield f"The sign of the effect is the same under all {each['choices']} ways to count{distinct}{empty}."
+            yield f"{what} is the same under all {each['choices']} ways to count{distinct}{empty}."
 
 
 def _shares(run: Run) -> Iterator[str]:

@@ -125,8 +125,9 @@ def _skewed(found: Compared) -> Iterator[str]:
     skewed = significant.filter(pl.col("skew").abs() > SKEWED)
     if len(skewed):
         yield (
-            f"In {len(skewed)} of {sentences.counted(len(significant), 'significant head')} (mass, all classes and "
-            f"query groups) the differences are strongly skewed (beyond {SKEWED}): a few prompts carry the mean there."
+            f"In {len(skewed)} of {sentences.counted(len(significant), 'significant test')} of single heads (mass, all "
+            f"classes and query groups) the differences are strongly skewed (beyond {SKEWED}): a few prompts carry the "
+            "mean there."
         )
 
 
@@ -238,11 +239,11 @@ def _counts(row: Row) -> str:
     if row["up"] is None:
         return "" if row["low"] is not None else sentences.untested(row["n"], row["clusters"])
     found = row["up"] + row["down"]
-    same = "" if row["same"] is None else f", {row['same']} within the margin"
+    same = "" if row["same"] is None else f"; {row['same']} within the margin"
     if not found and needed(row["smallest_p"], row["tested"]) > 1:
         return f"too few prompts to tell{same}"
-    words = f"{row['up']} up, {row['down']} down{same} of {row['heads']}"
-    return f"{words} (at least {row['true_at_least']} real)" if found and row["true_at_least"] else words
+    real = f" (at least {row['true_at_least']} real)" if found and row["true_at_least"] else ""
+    return f"{row['up']} up, {row['down']} down of {row['heads']}{real}{same}"
 
 
 def _ten(row: Row) -> str:

@@ -15,6 +15,22 @@ from attnscope.text.sets import PROMPT_SETS
 FEWEST = 6  # clusters; with five, p can't be below 0.05, and a bootstrap has little to draw from
 
 
+BALANCED = 4  # as many clusters of one size must say as much as those at hand: fewer have most of the prompts
+
+
+def testable(sizes: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether there are clusters enough for a test, and not a few with most of the prompts. sizes: (clusters, ...)."""
+    enough: NDArray[np.bool_] = ((sizes > 0).sum(0) >= FEWEST) & ~lopsided(sizes)
+    return enough
+
+
+def lopsided(sizes: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether a few of the clusters have most of the prompts. sizes: (clusters, ...)."""
+    alike, uneven = effective_clusters(sizes), sizes.max(0, initial=0.0) > 1
+    few: NDArray[np.bool_] = uneven & (alike < np.minimum(BALANCED, 0.8 * (sizes > 0).sum(0)))
+    return few
+
+
 def cluster_field(spec: PromptsSpec) -> str | None:
     """The field that says which prompts belong together: the study's, or that of its set."""
     if spec.cluster is not None or spec.set is None or spec.set not in PROMPT_SETS.members:
@@ -37,7 +53,7 @@ def dependence(
     clusters: of each prompt.
     """
     sizes = Counter(clusters)
-    if len(sizes) >= FEWEST > effective_clusters(np.array([*sizes.values()], dtype=np.float64)):
+    if len(sizes) >= FEWEST and not testable(np.array([*sizes.values()], dtype=np.float64)):
         return (
             f"most of the {len(clusters)} prompts are in a few of {len(sizes)} clusters ({max(sizes.values())} in the "
             "largest), so nothing is tested: their mean says little about other clusters; add prompts to the others, "

@@ -16,6 +16,7 @@ from attnscope.errors import AttnscopeError, near
 from attnscope.study.consistency import RESERVED, Problem, layouts_of
 from attnscope.study.independence import cluster_field
 from attnscope.study.schema import PromptsSpec, Study
+from attnscope.text.copies import same_prompt
 from attnscope.text.layout import Layout, Layouts
 from attnscope.text.segments import TEMPLATE, Span
 from attnscope.text.sets import PROMPT_SETS
@@ -183,9 +184,9 @@ def _clustered(prompts: Sequence[Prompt], rows: Sequence[Mapping[str, Any]], clu
                 raise _wrong(f"prompt {prompt.number} has no '{cluster}'", ("cluster",), near(cluster, row))
         names = [_cluster_name(row[cluster]) for row in rows]
     same: dict[str, str] = {}  # by name of a cluster, another that has a copy of one of its prompts
-    firsts: dict[tuple[Value | None, ...], str] = {}
+    firsts: dict[tuple[str, ...], str] = {}
     for prompt, name in zip(prompts, names, strict=True):
-        first = _last(same, firsts.setdefault((*prompt.fields.values(), prompt.answer), name))
+        first = _last(same, firsts.setdefault(tuple(map(same_prompt, prompt.texts.values())), name))
         if first != _last(same, name):
             same[_last(same, name)] = first
     return tuple(replace(each, cluster=_last(same, name)) for each, name in zip(prompts, names, strict=True))

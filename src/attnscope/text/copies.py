@@ -2,7 +2,8 @@
 
 Two prompts are linked if half of the shorter one's phrases, three words each, occur in the other, or if they have a
 field in common; numbers are all the same word, so that problems made from one template are linked. Phrases that most
-prompts have, such as an instruction's, don't count.
+prompts have, such as an instruction's, don't count. Prompts that are the same from the first word to the last, but for
+numbers, are linked in any case.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ FEWEST = 3  # phrases; shorter prompts are not judged
 MOST = 4000  # prompts looked at
 WORTH_A_WARNING = 0.9  # of the prompts: with more groups than this, copies hardly matter
 _WORD = regex.compile(r"\p{L}+|\p{N}+")
+_NUMBER = regex.compile(r"\p{N}+(?:[.,]\p{N}+)*")
+_AFTER_WORDS = regex.compile(r"(?<=[\p{L}\p{N}])[.,;:!?]+(?=\s|$)")
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,8 @@ def near_copies(prompts: Sequence[Mapping[str, str]]) -> Copies | None:
     shown = prompts[:MOST]
     if len(shown) < 2:
         return None
-    links = _links(["\n".join(prompt.values()) for prompt in shown], LINKED)
+    texts = ["\n".join(prompt.values()) for prompt in shown]
+    links = _links(texts, LINKED) + _alike(texts)
     for name in dict.fromkeys(key for prompt in shown for key in prompt):
         links = links + _links([prompt.get(name, "") for prompt in shown], SAME)
     _, numbers = sparse.csgraph.connected_components(links, directed=False)
@@ -49,6 +53,20 @@ def near_copies(prompts: Sequence[Mapping[str, str]]) -> Copies | None:
     if count > WORTH_A_WARNING * len(shown):
         return None
     return Copies(len(shown), count, _field(shown, groups))
+
+
+def same_prompt(text: str) -> str:
+    """A text without what does not make it another one: case, spaces, and punctuation after words."""
+    plain = _AFTER_WORDS.sub("", " ".join(text.casefold().split()))
+    return plain.rstrip("?! ") or plain
+
+
+def _alike(texts: Sequence[str]) -> Any:
+    """(texts, texts): not zero where two are the same but for numbers; each is linked with the first of its kind."""
+    firsts: dict[str, int] = {}
+    first = [firsts.setdefault(_NUMBER.sub("0", same_prompt(text)), place) for place, text in enumerate(texts)]
+    ones = np.ones(len(texts))
+    return sparse.csr_array((ones, (np.arange(len(texts)), first)), shape=(len(texts), len(texts)))
 
 
 def _phrases(text: str) -> set[tuple[str, ...]]:

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from attnscope.analysis.discoveries import discoveries
 from attnscope.analysis.effects import effects
+from attnscope.analysis.means import mean_over_prompts
 from attnscope.analysis.one_way import by_edits_alone
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import Side, masses
-from attnscope.analysis.spread import cut_to_shares, mean_over_prompts
+from attnscope.analysis.spread import cut_to_shares
 from attnscope.figures import selection
 from attnscope.figures.kind import Column
 from attnscope.figures.kinds.bars.options import BarsOptions

@@ -17,7 +17,7 @@ from attnscope.analysis.discoveries import discoveries
 from attnscope.analysis.effects import Effects, effects
 from attnscope.analysis.matching import Matching, matched
 from attnscope.analysis.measures import MeasureValues, measure_values
-from attnscope.analysis.one_way import by_edits_alone, one_way
+from attnscope.analysis.one_way import by_edits_alone, one_way, score_by_edits_alone
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import ENRICHMENT, EVERY, MASS, Side, quantities
 from attnscope.analysis.spread import mean_of_seen
@@ -183,7 +183,7 @@ def _certain(options: HeatmapOptions, side: Side, base: Side, after: MeasureValu
     if names[0] in OF_INSERTIONS:
         return bool(one_way(base, side, selection.queries(side.run, options), names[0]))
     if not set(names) <= set(side.run.classes):
-        return False
+        return score_by_edits_alone(base, side, selection.queries(side.run, options), names[0])
     quantity = ENRICHMENT if options.value == "enrichment" else MASS
     by_edits = by_edits_alone(base, side, selection.queries(side.run, options), names, quantity)
     return by_edits or not after.values.any() or not before.values.any()

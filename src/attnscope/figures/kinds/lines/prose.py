@@ -49,15 +49,15 @@ def _caption(run: Run, options: LinesOptions, table: pl.DataFrame, group: str) -
     return (
         f"{chosen}Attention from {whose}; {f'mean over {many}' if most > 1 else 'one prompt'}; "
         f"{f'band: {INTERVAL}{cut}' if most > 1 else 'no interval'}."
-        + (" Differences are not tested: inserted tokens are queries too." if _by_edits(table) else "")
+        + (" Differences on tokens that inserted tokens see are not tested." if _by_edits(table) else "")
         + (" Tokens of the other models are matched to those of the first by their characters." if carried else "")
         + (" Layers and heads are numbered from 1." if options.number_from else "")
     )
 
 
 def _by_edits(table: pl.DataFrame) -> bool:
-    """Whether lines have differences with intervals, and none of them was tested."""
-    return bool(table["difference_low"].is_not_null().any() and table["q"].is_null().all())
+    """Whether some differences have an interval, but no test."""
+    return bool((table["difference_low"].is_not_null() & table["q"].is_null()).any())
 
 
 def _beyond(table: pl.DataFrame) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from attnscope.analysis.bootstrap import Sample
 from attnscope.analysis.measures import measure_values
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import Side
-from attnscope.analysis.spread import half_width, mean_of_seen
+from attnscope.analysis.spread import mean_of_seen
 from attnscope.errors import AttnscopeError
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Column
@@ -88,7 +89,8 @@ def _values(run: Run, options: SpreadOptions, side: Side, names: list[str]) -> p
     if not known.any():
         return None
     values = values[known]
-    mean, half = values.mean(), float(half_width(len(values))) * (values.std(ddof=1) if len(values) > 1 else np.nan)
+    sample = Sample.of(values[:, None], run.clusters(numbers.prompts[known]))
+    mean, half = float(sample.mean[0]), float(sample.half_width[0])
     ends = dict(zip(("low", "high"), np.clip([mean - half, mean + half], *bounds(run, options, names)), strict=True))
     return pl.DataFrame({"prompt": numbers.prompts[known], "value": values}).with_columns(
         mean=pl.lit(float(mean)),
