@@ -67,11 +67,13 @@ def main() -> None:
     shared_by_all_heads(arguments.families)
     clusters(arguments.families)
     unequal_groups()
+    sizes_of_effects()
     if arguments.real is not None:
         run = Run(arguments.real)
         sources = dict(real_differences(run))
         intervals_of_real(sources)
         kinds_of_interval(sources)
+        equivalence_of_real(sources)
         clusters_of_real(sources)
         families_of_real(sources, arguments.families)
         families_of_real_clusters(sources, arguments.families // 4)
@@ -178,13 +180,53 @@ def clusters(families: int) -> None:
 def unequal_groups() -> None:
     columns = ("p < 0.05", "coverage")
     header("prompts and standard deviations", columns, f"Two sets of prompts, {SIMULATIONS:,} simulations each")
-    for sizes, spreads in (((8, 40), (3, 1)), ((40, 8), (3, 1)), ((20, 20), (1, 1)), ((12, 30), (1, 3))):
-        chance = np.random.default_rng(sizes)
-        one, two = (chance.normal(0, spread, (n, SIMULATIONS)) for n, spread in zip(sizes, spreads, strict=True))
-        found = unpaired_effects(one, two)
-        inside = (found.low <= 0) & (found.high >= 0)
-        name = f"{sizes[0]} and {sizes[1]}, {spreads[0]} and {spreads[1]}"
-        print(f"| {name} | {share(found.p < 0.05)} | {share(inside)} |")
+    for kind in ("normal", "skewed (exponential, skew 2)", "skewed (log-normal, skew 3.7)"):
+        for sizes, spreads in (((8, 40), (3, 1)), ((40, 8), (3, 1)), ((20, 20), (1, 1)), ((12, 30), (1, 3))):
+            chance = np.random.default_rng(sizes)
+            one, two = (
+                spread * DRAWS[kind](chance, (n, SIMULATIONS)) for n, spread in zip(sizes, spreads, strict=True)
+            )
+            found = unpaired_effects(one, two)
+            inside = (found.low <= 0) & (found.high >= 0)
+            name = f"{kind}: {sizes[0]} and {sizes[1]}, {spreads[0]} and {spreads[1]}"
+            print(f"| {name} | {share(found.p < 0.05)} | {share(inside)} |")
+
+
+def sizes_of_effects() -> None:
+    header("size", COUNTS, f"Coverage of the interval of a size (d_z), {SIMULATIONS:,} simulations each")
+    for kind in ("normal", "skewed (exponential, skew 2)"):
+        for sign in (1, -1) if kind != "normal" else (1,):
+            for size in (0.5, 1.5, 3.0):
+                cells = []
+                for n in COUNTS:
+                    values = sign * DRAWS[kind](np.random.default_rng([n, 3]), (n, SIMULATIONS)) + size
+                    found = effects(values)
+                    cells.append(share((found.size_low <= size) & (found.size_high >= size)))
+                tail = {1: "", -1: ", long tail towards zero"}[sign]
+                print(f"| {kind}{tail}, {size:g} | {' | '.join(cells)} |")
+
+
+def equivalence_of_real(sources: dict[str, Real], rounds: int = 4) -> None:
+    """How often heads are shown to be within a margin when their true mean is exactly at it."""
+    header("columns", COUNTS, f"Shown within the margin, true mean at the margin, {rounds} draws")
+    names = (f"skew above {SKEWED:g}", "skew 1 to 2", "skew below 1")
+    rows: dict[str, list[str]] = {name: [] for name in names}
+    for n in COUNTS:
+        flags: dict[str, list[NDArray[np.bool_]]] = {name: [] for name in names}
+        for number, each in enumerate(sources.values()):
+            skew, spread = np.abs(skewness(each.values)), each.values.std(0)
+            wide = spread >= 0.5 * np.median(spread)
+            for turn in range(rounds):
+                drawn = np.random.default_rng([n, number, turn]).integers(0, len(each.values), n)
+                margin = 2.5 * float(np.median(spread)) / n**0.5
+                towards = -np.sign((each.values**3).mean(0))  # the long tail points inwards, which is the worst case
+                same = effects(each.values[drawn] + towards * margin, pools=each.classes, seed=turn, margin=margin).same
+                for name, which in zip(names, (skew > SKEWED, (skew > 1) & (skew <= SKEWED), skew <= 1), strict=True):
+                    flags[name].append((same < FALSE_DISCOVERIES)[which & wide])
+        for name, every in flags.items():
+            rows[name].append(share(np.concatenate(every)))
+    for name, cells in rows.items():
+        print(f"| {name} | {' | '.join(cells)} |")
 
 
 @dataclass(frozen=True)
@@ -237,31 +279,55 @@ def skewness(values: Floats) -> Floats:
 def intervals_of_real(sources: dict[str, Real], rounds: int = 8) -> None:
     """Columns of all comparisons, prompts drawn from the run's."""
     header("columns", COUNTS, f"Coverage on resampled differences of the run, {rounds} draws of every column")
-    skewed = [np.abs(skewness(each.values)) > SKEWED for each in sources.values()]
-    rows: dict[bool, list[str]] = {True: [], False: []}
+    strata = [_strata(each) for each in sources.values()]
+    rows: dict[str, list[str]] = {name: [] for name in strata[0]}
     for n in COUNTS:
-        flags: dict[bool, list[NDArray[np.bool_]]] = {True: [], False: []}
+        flags: dict[str, list[NDArray[np.bool_]]] = {name: [] for name in rows}
         for number, each in enumerate(sources.values()):
             for turn in range(rounds):
                 drawn = np.random.default_rng([n, number, turn]).integers(0, len(each.values), n)
                 inside = covered(each.values[drawn], seed=turn, pools=each.classes)  # together, as in a comparison
-                for wanted in (True, False):
-                    flags[wanted].append(inside[skewed[number] == wanted])
-        for wanted in (True, False):
-            rows[wanted].append(share(np.concatenate(flags[wanted])))
-    for name, wanted in ((f"skew above {SKEWED:g}", True), ("the others", False)):
-        print(f"| {name} | {' | '.join(rows[wanted])} |")
+                for name, which in strata[number].items():
+                    flags[name].append(inside[which])
+        for name, every in flags.items():
+            rows[name].append(share(np.concatenate(every)))
+    for name, cells in rows.items():
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
+def _strata(each: Real) -> dict[str, NDArray[np.bool_]]:
+    """Columns by their skew and by their spread relative to the median column's.
+
+    A column that hardly varies is covered by the error that a typical one lends it, so those are shown apart.
+    """
+    skew, spread = np.abs(skewness(each.values)), each.values.std(0)
+    spread = spread / np.median(spread)
+    skewed = skew > SKEWED
+    return {
+        f"skew above {SKEWED:g}": skewed,
+        f"skew above {SKEWED:g}, spread below a tenth of the median": skewed & (spread < 0.1),
+        f"skew above {SKEWED:g}, spread above that": skewed & (spread >= 0.1),
+        f"skew above {SKEWED:g}, spread above half of the median": skewed & (spread >= 0.5),
+        f"skew above {2 * SKEWED:g}, spread above a tenth of the median": (skew > 2 * SKEWED) & (spread >= 0.1),
+        "the others": ~skewed,
+    }
 
 
 def kinds_of_interval(sources: dict[str, Real], rounds: int = 4, columns: int = 200) -> None:
     """Other intervals than the one that is used, on heads with strong skew; some columns of each comparison."""
-    header("interval", COUNTS, f"Coverage on resampled differences with skew above {SKEWED:g}, {rounds} draws of some")
+    header(
+        "interval",
+        COUNTS,
+        f"Coverage on resampled differences with skew above {SKEWED:g} and at least half of the median spread, "
+        f"{rounds} draws of some",
+    )
     rows: dict[str, list[str]] = {}
     for n in COUNTS:
         flags: dict[str, list[NDArray[np.bool_]]] = {}
         for number, each in enumerate(sources.values()):
             chance = np.random.default_rng([n, number])
-            skewed = np.flatnonzero(np.abs(skewness(each.values)) > SKEWED)
+            spread = each.values.std(0)
+            skewed = np.flatnonzero((np.abs(skewness(each.values)) > SKEWED) & (spread >= 0.5 * np.median(spread)))
             some = chance.permutation(skewed)[:columns]
             for turn in range(rounds):
                 drawn = each.values[chance.integers(0, len(each.values), n)]
@@ -370,8 +436,8 @@ def _drawn_clusters(each: Real, names: Floats, n: int, seed: list[int]) -> tuple
 def ranks(run: Run) -> None:
     """How reliable a ranking by distance is, and by what goes beyond the control."""
     columns = ("reliability", "beyond", "top head, half it is chosen on", "other half")
-    header("conditions", columns, "Heads ranked by distance")
     model, base, queries = run.models[0], base_condition(run), run.study.measure.queries[0]
+    header("conditions", columns, f"Heads of {model} ranked by distance, attention from {queries}")
     pairs = [
         (each.one.condition, each.two.condition)
         for each in comparisons(run)

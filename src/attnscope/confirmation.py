@@ -1,7 +1,8 @@
 """Confirms a run: measures prompts it has not seen, and tests again only what it found.
 
 What a run finds was chosen among thousands of tests, so some of it is chance. On fresh prompts only these findings are
-tested, and only in the direction they had.
+tested, and only in the direction they had. If the run used all prompts of a set, its random text is drawn anew instead:
+that shows whether the findings hang on the draw, not whether they hold for other prompts.
 """
 
 from __future__ import annotations
@@ -51,6 +52,12 @@ class Confirmation:
     """
     classes: pl.DataFrame
     """The same for classes, mean over heads."""
+
+    @property
+    def redrawn(self) -> bool:
+        """Whether the prompts are the run's own, with other random text."""
+        used = {_text_of(dict(segments)) for segments in own_text(self.run).values()}
+        return any(_text_of(dict(segments)) in used for segments in own_text(self.fresh).values())
 
     @property
     def clusters(self) -> int:
@@ -187,6 +194,8 @@ def _fresh_study(run: Run, file: Path | str | None, count: int | None, seed: int
     layouts = layouts_of_rows(spec, rows)
     used = {_text_of(dict(segments)) for segments in texts.values()}
     fresh = [row for row in rows if not used & _texts_of(row, spec, layouts)][:wanted]
+    if not fresh and file is None and any(condition.is_random for condition in run.study.conditions):
+        fresh = rows[:wanted]
     if not fresh:
         raise AttnscopeError(
             "there are no prompts left that the run has not used",

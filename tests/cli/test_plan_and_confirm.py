@@ -138,3 +138,17 @@ def test_a_set_gives_fresh_prompts_by_itself(run: Run, tiny: Path, tmp_path: Pat
     assert regex.search("[0-9]+ of these clusters are in the run as well|all of these clusters", said.out)
     few = run("confirm", tmp_path / "run", "--count", "2", "--out", tmp_path / "few")
     assert "too few for any test" in few.out
+
+
+def test_where_a_run_used_all_of_a_set_its_random_text_is_drawn_anew(run: Run, tiny: Path, tmp_path: Path) -> None:
+    prompts = {"set": "problems", "count": 78, "chat": "{instruction}\n{question}"}
+    path = written(tmp_path, tiny, prompts=prompts, conditions=[CONDITIONS[0], CONDITIONS[1], CONDITIONS[2]])
+    assert run("run", path, "--out", tmp_path / "run").code == 0
+    said = run("confirm", tmp_path / "run", "--count", "30")
+    assert said.code == 0, said.err
+    assert "the same ones with the random text drawn anew" in said.out
+    texts = [
+        OpenRun(folder).table("prompts").filter(condition="sentence").collect()["text"].to_list()
+        for folder in (tmp_path / "run", tmp_path / "run-confirmed")
+    ]
+    assert not set(texts[0]) & set(texts[1])  # other sentences

@@ -45,7 +45,13 @@ def confirm(
             allow_pickle=allow_pickle,
         )
     many = sentences.prompts_in_clusters(len(result.fresh.cluster_of), result.clusters)
-    print(f"fresh: {many}, none of them in {run}")  # noqa: T201
+    if result.redrawn:
+        print(  # noqa: T201
+            f"{many}: {run} used all prompts of its set, so these are the same ones with the random text drawn anew. "
+            "What holds does not hang on that draw; whether it holds for other prompts is open (see --prompts)"
+        )
+    else:
+        print(f"fresh: {many}, none of them in {run}")  # noqa: T201
     for line in [*_limits(result), *_counts(result.heads), *_classes(result.classes)]:
         print(line)  # noqa: T201
     print(f"wrote {result.fresh.path / TABLE}")  # noqa: T201
@@ -56,7 +62,7 @@ def _limits(result: Confirmation) -> list[str]:
     from attnscope.study.independence import FEWEST
 
     lines, seen = [], result.seen_clusters
-    if seen:
+    if seen and not result.redrawn:
         which = "all" if seen == result.clusters else f"{seen}"
         lines.append(
             f"{which} of these clusters are in the run as well: what holds is shown for prompts like these, not for "

@@ -113,8 +113,25 @@ def show_plan(request: RunRequest, sizes: Sequence[float] = (), pilot: Run | Non
             console.print(_chances(targets(heads, classes), sizes or SIZES, clusters, unit))
             if pilot is not None:
                 console.print(_from_pilot(pilot, label, targets(heads, classes), clusters, unit))
+                _say_what_clusters_change(console, pilot, len(prompts) / clusters)
+    if unit == "clusters":
+        console.print(
+            Text(f"The prompts are of {clusters} clusters; a study that needs more takes prompts of other kinds.")
+        )
     if pilot is None and is_testable:
         console.print(Text("for sizes as they are in this study: attnscope plan STUDY --pilot 12"))
+
+
+def _say_what_clusters_change(console: Console, pilot: Run, per_cluster: float) -> None:
+    """Means over more prompts of a cluster vary less, so a pilot with fewer of them shows too small sizes."""
+    in_pilot = len(pilot.cluster_of) / max(1, len(set(pilot.cluster_of.values())))
+    if in_pilot < 0.8 * per_cluster:
+        console.print(
+            Text(
+                f"The pilot has {in_pilot:.1f} prompts per cluster and the study {per_cluster:.1f}: means of clusters "
+                "will vary less than here, so sizes are probably larger and fewer clusters are needed."
+            )
+        )
 
 
 def _reach(reach: Reach, unit: str) -> str:
