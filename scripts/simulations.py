@@ -218,8 +218,8 @@ def equivalence_of_real(sources: dict[str, Real], rounds: int = 4) -> None:
             wide = spread >= 0.5 * np.median(spread)
             for turn in range(rounds):
                 drawn = np.random.default_rng([n, number, turn]).integers(0, len(each.values), n)
-                margin = 2.5 * float(np.median(spread)) / n**0.5
-                towards = -np.sign((each.values**3).mean(0))  # the long tail points inwards, which is the worst case
+                margin = 2 * float(np.median(spread))
+                towards = np.sign((each.values**3).mean(0))  # the long tail points outwards, which is the worst case
                 same = effects(each.values[drawn] + towards * margin, pools=each.classes, seed=turn, margin=margin).same
                 for name, which in zip(names, (skew > SKEWED, (skew > 1) & (skew <= SKEWED), skew <= 1), strict=True):
                     flags[name].append((same < FALSE_DISCOVERIES)[which & wide])
