@@ -19,6 +19,8 @@ from attnscope.analysis.ranking import ranked_by_distance, ranking, reliability
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import Side
 from attnscope.errors import AttnscopeError
+from attnscope.explorer.views.choices import HeadChoice
+from attnscope.explorer.views.compare import HeadSide, pair
 from attnscope.figures.validation import options_of
 from attnscope.figures.write import make_figure
 from attnscope.report.answer import answer
@@ -131,19 +133,50 @@ def test_figures_do_not_test_what_an_edit_alone_changes(drawn_twice: Run) -> Non
     )
     assert "not tested, as the edit alone changes it" in figure.alt
     panels = [{"model": "one", "layer": 0, "head": 0}]
-    for over, conditions, is_tested in (
-        ("all", ["none", "filler"], False),
-        ("visible", ["none", "filler"], True),
-        ("all", ["sentence", "filler"], True),
+    for over, conditions in (
+        ("all", ["none", "filler"]),
+        ("visible", ["none", "filler"]),
+        ("all", ["sentence", "filler"]),
     ):
         lines = drawn("lines", panels=panels, queries="all", over=over, form="shared", conditions=conditions)
-        assert lines["difference_low"].is_not_null().any()
-        assert lines["q"].is_not_null().any() == is_tested
+        paired = lines.filter(pl.col("difference_low").is_not_null())
+        tested = paired.filter(pl.col("q").is_not_null())
+        if conditions == ["sentence", "filler"]:
+            assert len(tested) == len(paired) > 0
+        elif over == "all":
+            assert not len(tested)
+        else:  # what precedes the insertion is seen by inserted tokens too; the question is not
+            assert 0 < len(tested) < len(paired)
+            assert tested["position"].min() > paired.filter(pl.col("q").is_null())["position"].max()
+    for measure, is_tested in (("uniform", False), ("sink", True)):
+        scores = drawn("heatmap", measure=measure, difference=["none", "filler"], queries="last")
+        assert scores.filter(pl.col("panel").str.starts_with("filler"))["q"].is_not_null().any() == is_tested
+        alike = drawn("heatmap", measure=measure, difference=["sentence", "filler"], queries="last")
+        assert alike["q"].is_not_null().any()
+    everywhere = drawn("heatmap", measure="sink", difference=["none", "filler"], queries="all")
+    assert everywhere.filter(pl.col("panel").str.starts_with("filler"))["q"].is_null().all()
+
+
+def test_a_class_that_is_all_of_a_prompt_is_not_tested(tiny: Path, tmp_path: Path) -> None:
+    prompts = {"items": [{"question": each["question"]} for each in items(12)], "plain": "{question}"}
+    content = study([{"label": "one", "source": str(tiny)}], prompts=prompts, classes={"inserted": "segment:inserted"})
+    made = performed(content, tmp_path)
+    found = compare(next(each for each in comparisons(made) if each.two.condition == "filler" and each.one.is_base))
+    other = found.heads.filter(quantity="mass", queries="last", token_class="other")
+    assert other["low"].is_not_null().all()
+    assert other["low"].min() >= -1  # type: ignore[operator]
+    assert other["q"].is_null().all()
+    place = HeadChoice("one", 0, 0, "last")
+    rows = {row.token_class: row for row in pair(made, HeadSide(place, "none"), HeadSide(place, "filler")).rows}
+    assert rows["other"].q is None
+    base = next(each for each in comparisons(made) if each.two.condition == "filler" and each.one.is_base)
+    assert not len(multiverse(base).filter(token_class="other"))
 
 
 def test_heads_are_ranked_by_what_goes_beyond_the_null(drawn_twice: Run) -> None:
     assert null_of(drawn_twice, "filler", "sentence") == ("sentence", PLACEBO)
     assert null_of(drawn_twice, "none", "filler") == ("none", "sentence")
+    assert null_of(drawn_twice, "none", "sentence") == ("none", "filler")  # never its own second draw
     assert null_of(drawn_twice, "sentence", PLACEBO) is None
     beyond = ranked_by_distance(drawn_twice, "one", "all", "visible", "none", PLACEBO)  # one draw beyond the other
     raw = ranked_by_distance(drawn_twice, "one", "all", "visible", "sentence", PLACEBO)
@@ -194,6 +227,27 @@ def test_signs_that_flip_are_named() -> None:
     table = pl.DataFrame(rows).with_columns(p=pl.lit(0.01))
     (row,) = verdicts(table).iter_rows(named=True)
     assert (row["up"], row["down"], row["flips"], row["empty"]) == (2, 2, "heads: median", 0)
+
+
+def test_a_flip_that_only_some_ways_show_is_said_to_be_one() -> None:
+    rows = [
+        {"token_class": "a", "share": share, "queries": "last", "heads": heads, "special": "with", "difference": value}
+        for share, heads, value in (
+            ("characters", "mean", 0.2),
+            ("whole", "mean", 0.2),
+            ("characters", "median", -0.1),
+            ("whole", "median", 0.1),
+            ("first", "median", -0.1),
+            ("first", "mean", 0.2),
+        )
+    ]
+    (row,) = verdicts(pl.DataFrame(rows).with_columns(p=pl.lit(0.01))).iter_rows(named=True)
+    assert row["flips"] == "share: characters or first, heads: median"
+    (row,) = verdicts(pl.DataFrame(rows[:4]).with_columns(p=pl.lit(0.01))).iter_rows(named=True)
+    assert row["flips"] == "share: characters, heads: median"
+    more = [*rows, {**rows[2], "queries": "all", "difference": 0.3}, {**rows[4], "queries": "all", "difference": -0.3}]
+    (row,) = verdicts(pl.DataFrame(more).with_columns(p=pl.lit(0.01))).iter_rows(named=True)
+    assert row["flips"] == "share: characters or first, heads: median (in 3 of 4 such ways)"
 
 
 def test_a_choice_without_tokens_is_no_agreement() -> None:
