@@ -14,13 +14,13 @@ from attnscope.errors import near
 class Spec(BaseModel):
     """A mapping of a study file; an unknown key is refused, with the nearest known ones."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, serialize_by_alias=True)
 
     @model_validator(mode="before")
     @classmethod
     def _known_keys(cls, data: Any) -> Any:
         if isinstance(data, dict) and cls.model_config.get("extra") == "forbid":
-            refuse_unknown_keys(data, cls.model_fields)
+            refuse_unknown_keys(data, {field.alias or name for name, field in cls.model_fields.items()})
         return data
 
 

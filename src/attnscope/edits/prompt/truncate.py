@@ -13,6 +13,9 @@ from attnscope.errors import AttnscopeError
 from attnscope.text.layout import Layout
 
 
+REACH = 32  # characters beyond the first cut that are tried
+
+
 class Truncate(PromptEdit):
     """Cuts a segment to at most so many tokens, counted by the model's tokenizer. What stays keeps its tokens."""
 
@@ -44,8 +47,10 @@ class Truncate(PromptEdit):
 
         if context.count(lines, whole.segment) <= self.tokens:
             return lines
-        low, high = 1, len(whole.text)  # the longest cut with few enough tokens
+        low, high = 1, len(whole.text)
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if context.count(cut(middle), whole.segment) <= self.tokens else (low, middle)
-        return cut(low)
+        longer = range(min(len(whole.text) - 1, low + REACH), low, -1)  # half a word may be more tokens than all of it
+        fits = (length for length in longer if context.count(cut(length), whole.segment) <= self.tokens)
+        return cut(next(fits, low))
