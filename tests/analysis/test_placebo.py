@@ -389,3 +389,20 @@ def test_a_cluster_is_a_field_of_the_prompts(tiny: Path, tmp_path: Path) -> None
     prompts["cluster"] = "topik"
     with pytest.raises(AttnscopeError, match="has no 'topik'"):
         performed(study([{"label": "one", "source": str(tiny)}], prompts=prompts), tmp_path, "other")
+
+
+def test_a_query_group_in_the_middle_puts_exactly_nothing_on_what_it_does_not_see(tiny: Path, tmp_path: Path) -> None:
+    rows = [{"intro": "Look here.", "middle": f"{WORDS[n]} " * (5 + n), "end": "So what?" * 9} for n in range(8)]
+    prompts = {"items": rows, "plain": "{intro} {middle} {end}"}
+    classes = {"end": "segment:end", "intro": "segment:intro"}
+    content = study(
+        [{"label": "one", "source": str(tiny)}],
+        prompts=prompts,
+        classes=classes,
+        conditions=["none"],
+        measure={"queries": ["middle"]},
+    )
+    mass = performed(content, tmp_path).table("mass").collect()
+    later = mass.filter(pl.col("token_class") == "end")
+    assert later["mass"].max() == later["expected"].max() == later["expected"].min() == 0
+    assert mass["expected"].min() == 0

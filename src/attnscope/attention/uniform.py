@@ -70,9 +70,12 @@ def _spread(plan: Plan, share: Tensor, keys: int) -> Tensor:
     total = share.new_zeros(*share.shape[:2], keys)
     for block in plan.blocks:
         part = share[..., block.start : block.stop]
-        total[..., block.first : block.last] += part.sum(-1, keepdim=True)
-        for first, last, keep in block.edges:
-            total[..., first:last] += part @ (keep.to(part.dtype) - 1)
+        done = block.first
+        for first, last, keep in (*block.edges, (block.last, block.last, None)):
+            total[..., done:first] += part.sum(-1, keepdim=True)
+            if keep is not None:  # summed, not subtracted from the whole: a key that no row sees has exactly nothing
+                total[..., first:last] += part @ keep.to(part.dtype)
+            done = last
     return total
 
 

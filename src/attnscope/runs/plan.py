@@ -21,7 +21,7 @@ from attnscope.runs.store import Store
 from attnscope.runs.tables import ModelAxes
 from attnscope.study.schema import ModelSpec, Study
 
-MEASURING = 3  # raise it when the same cell would get different numbers
+MEASURING = 4  # raise it when the same cell would get different numbers
 
 
 @dataclass(frozen=True)
