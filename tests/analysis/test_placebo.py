@@ -12,6 +12,7 @@ import regex
 
 from attnscope.analysis.compared import carried, compare
 from attnscope.analysis.comparisons import comparisons, placebo_for
+from attnscope.analysis.insertion import class_tokens
 from attnscope.analysis.multiverse import multiverse, verdicts
 from attnscope.analysis.one_way import one_way
 from attnscope.analysis.placebo import null_of, placebo_of
@@ -155,6 +156,52 @@ def test_figures_do_not_test_what_an_edit_alone_changes(drawn_twice: Run) -> Non
         assert alike["q"].is_not_null().any()
     everywhere = drawn("heatmap", measure="sink", difference=["none", "filler"], queries="all")
     assert everywhere.filter(pl.col("panel").str.starts_with("filler"))["q"].is_null().all()
+
+
+ELSE: list[dict[str, Any]] = [
+    {"name": "deleted", "delete": "intro"},
+    {"name": "swapped", "swap": ["intro", "question"]},
+    {"name": "again", "repeat": "question"},
+    {"name": "cut", "truncate": "question", "tokens": 3},
+    {"name": "both", "edits": [{"insert": {"repeat": "/"}, "tokens": 9, "before": "question"}, {"delete": "intro"}]},
+]
+
+
+def test_other_edits_than_insertions_are_not_tested_for_what_they_change_themselves(tiny: Path, tmp_path: Path) -> None:
+    prompts = {"items": items(10), "chat": "{intro}\n{question}"}
+    content = study([{"label": "one", "source": str(tiny)}], prompts=prompts, conditions=["none", *ELSE])
+    made = performed(content, tmp_path)
+    for each in comparisons(made):
+        name, heads = each.two.condition, compare(each).heads.filter(quantity="mass")
+        assert heads.filter(queries="all")["q"].is_null().all(), name  # other queries see each key
+        tested = heads.filter(queries="last", token_class="marks")["q"]
+        assert tested.is_not_null().all(), name
+        last = heads.filter(queries="last", token_class="question")["q"]
+        assert last.is_null().all() == (name == "cut"), name  # it has other tokens
+        for measure, queries in (("uniform", "last"), ("sink", "all")):
+            spec = FigureSpec(name="m", kind="heatmap", measure=measure, difference=["none", name], queries=queries)
+            untested = make_figure(made, options_of(spec)).table["q"].is_null().all()
+            assert untested == (queries == "all" or name != "swapped"), (name, measure)
+
+
+def test_roles_are_known_when_a_run_is_read(tiny: Path, tmp_path: Path) -> None:
+    rows = [
+        {"passages": [{"text": f"The {WORDS[n]}.", "role": "gold"}, {"text": "Rain.", "role": "other"}], "q": f"{n}?"}
+        for n in range(8)
+    ]
+    content = study(
+        [{"label": "one", "source": str(tiny)}],
+        prompts={"items": rows, "plain": "{passages} {q}"},
+        conditions=["none", {"name": "turned", "order": {"of": "passages", "by": "reversed"}}],
+        classes={"gold": "segment:passages[role=gold]", "first": "segment:passages[place=1]"},
+    )
+    made = performed(content, tmp_path)
+    (each,) = comparisons(made)
+    table = multiverse(each)
+    assert set(table["token_class"]) >= {"gold"}
+    assert table.filter(token_class="gold")["difference"].is_not_null().any()
+    gold = class_tokens(made, "one", "turned").filter(token_class="gold")["tokens"].sum()
+    assert gold == class_tokens(made, "one", "none").filter(token_class="gold")["tokens"].sum() > 0
 
 
 def test_a_class_that_is_all_of_a_prompt_is_not_tested(tiny: Path, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def one_way(one: Side, two: Side, queries: str, quantity: str) -> set[str]:
     joined = _joined(one, two)
     if quantity == ENRICHMENT:
         return joined | _other_uniform(one, two, queries)
-    if not _inserts_more(one, two):
+    if not _longer(one, two):
         return joined
     return joined | {name for name in one.run.classes if any(_covers(each, queries, [name]) for each in (one, two))}
 
@@ -50,14 +50,17 @@ def score_by_edits_alone(one: Side, two: Side, queries: str, score: str) -> bool
     alike attention is to uniform attention, its entropy, how far it reaches, what repeats. Attention on the first token
     or on neighbours has the same keys on both sides.
     """
-    if not _inserts_more(one, two):
-        return False
-    return more_queries(one, two, queries) or score not in STEADY
+    return more_queries(one, two, queries) or (_longer(one, two) and score not in STEADY)
 
 
 def more_queries(one: Side, two: Side, queries: str) -> bool:
-    """Whether one side has more queries because inserted tokens are among them."""
-    return queries in (ALL.name, INSERTED) and _inserts_more(one, two)
+    """Whether a mean over all queries is over other queries: more of them, or in other places.
+
+    Where segments are deleted or moved, other queries see a key.
+    """
+    if queries not in (ALL.name, INSERTED) or same_edits(one, two):
+        return False
+    return not _only_insert(one, two) or _inserts_more(one, two)
 
 
 def by_edits_alone(one: Side, two: Side, queries: str, classes: Collection[str], quantity: str = MASS) -> bool:
@@ -68,7 +71,7 @@ def by_edits_alone(one: Side, two: Side, queries: str, classes: Collection[str],
     """
     if one_way(one, two, queries, quantity) & set(classes):
         return True
-    return quantity == MASS and _inserts_more(one, two) and any(_covers(side, queries, classes) for side in (one, two))
+    return quantity == MASS and _longer(one, two) and any(_covers(side, queries, classes) for side in (one, two))
 
 
 def _covers(side: Side, queries: str, classes: Collection[str]) -> bool:
@@ -88,11 +91,26 @@ def same_edits(one: Side, two: Side) -> bool:
 
 
 def _inserts_more(one: Side, two: Side) -> bool:
-    """Whether one side has clearly more inserted tokens."""
+    """Whether one side has clearly more inserted tokens; of sides that insert text and do nothing else."""
     if not (one.inserts and two.inserts):
         return one.inserts != two.inserts
     counts = [float(class_tokens(each.run, each.model, each.condition)["inserted"].sum()) for each in (one, two)]
     return abs(counts[0] - counts[1]) > ALIKE * max(counts)
+
+
+def _only_insert(one: Side, two: Side) -> bool:
+    """Whether nothing is done to either side's prompts but that text is inserted."""
+    return all(side.inserts or side.is_base for side in (one, two))
+
+
+def _longer(one: Side, two: Side) -> bool:
+    """Whether prompts of one side are clearly longer, so that there are more keys to look at."""
+    if same_edits(one, two):
+        return False
+    if _only_insert(one, two):
+        return _inserts_more(one, two)
+    lengths = [float(class_tokens(each.run, each.model, each.condition)["tokens"].sum()) for each in (one, two)]
+    return abs(lengths[0] - lengths[1]) > SAME * max(lengths)
 
 
 def _joined(one: Side, two: Side) -> set[str]:

@@ -245,7 +245,7 @@ def _robust(run: Run, comparison: Comparison, rows: Sequence[Row]) -> Iterator[s
     found = {each["token_class"]: each for each in verdicts(table).iter_rows(named=True)} if len(table) else {}
     for row in rows:
         each = found.get(row["token_class"])
-        if each is None:
+        if each is None or not each["choices"]:
             continue
         what = f"The sign of the effect{f' on {_class(run, row)}' if len(rows) > 1 else ''}"
         if each["flips"]:

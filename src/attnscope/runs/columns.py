@@ -16,7 +16,7 @@ class Column:
 
 
 _NAMES = pa.dictionary(pa.int32(), pa.string())
-_SPAN = pa.struct([("segment", pa.string()), ("start", pa.int32()), ("end", pa.int32())])
+_SPAN = pa.struct([("segment", pa.string()), ("start", pa.int32()), ("end", pa.int32()), ("role", pa.string())])
 _CELL = (
     Column("model", _NAMES, "the model's label"),
     Column("condition", _NAMES, "the condition's name"),
@@ -35,10 +35,10 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("name", pa.string(), "what the study calls the prompt"),
         Column("cluster", pa.string(), "prompts with the same one are not independent; statistics count it once"),
         Column("text", pa.string(), "the full text the model was given"),
-        Column("spans", pa.list_(_SPAN), "its segments as character ranges, in order and without gaps"),
+        Column("spans", pa.list_(_SPAN), "its segments: character ranges and roles, in order and without gaps"),
         Column("tokens", pa.int32(), "number of tokens"),
         Column("inserted", pa.int32(), "how many of these tokens the condition inserted"),
-        Column("aligned", pa.bool_(), "whether its text without the insertion equals the base prompt"),
+        Column("aligned", pa.bool_(), "whether any of its tokens is one of the base prompt's"),
         Column(
             "remerged",
             pa.int32(),

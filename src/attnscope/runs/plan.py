@@ -16,12 +16,10 @@ from attnscope.runs.cells import Cell, CellMaker
 from attnscope.runs.compatibility import chosen_layers, fitting_models
 from attnscope.runs.engines import Batch
 from attnscope.runs.manifest import Dropped, Manifest, ModelFacts, ModelFile
-from attnscope.runs.request import RunRequest, versions
+from attnscope.runs.request import MEASURING, RunRequest, versions
 from attnscope.runs.store import Store
 from attnscope.runs.tables import ModelAxes
 from attnscope.study.schema import ModelSpec, Study
-
-MEASURING = 4  # raise it when the same cell would get different numbers
 
 
 @dataclass(frozen=True)

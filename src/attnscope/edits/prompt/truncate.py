@@ -12,7 +12,6 @@ from attnscope.edits.prompt.parts import chosen, mapped, pieces_of
 from attnscope.errors import AttnscopeError
 from attnscope.text.layout import Layout
 
-
 REACH = 32  # characters beyond the first cut that are tried
 
 
