@@ -26,15 +26,24 @@ class Shuffle(Source):
         return self.shuffle
 
     def draft(self, units: int, rng: Random, context: SourceContext) -> str:
-        parts = self._parts(context)
-        rng.shuffle(parts)
-        return "".join(islice(cycle(parts), units)).removeprefix(" " if self.by == "words" else "")
+        return in_random_order(self._text(context), self.by, units, rng)
 
     def natural(self, context: SourceContext) -> int | None:
-        return len(self._parts(context))
+        return len(parts_of(self._text(context), self.by))
 
-    def _parts(self, context: SourceContext) -> list[str]:
-        text = context.fields.get(self.shuffle, "")
-        if self.by == "characters":
-            return list(text)
-        return [f" {word.strip()}" for word in words(text)] if text else []
+    def _text(self, context: SourceContext) -> str:
+        return context.fields.get(self.shuffle, "")
+
+
+def in_random_order(text: str, by: str, units: int, rng: Random) -> str:
+    """So many words or characters of a text in random order, again and again if it has fewer."""
+    parts = parts_of(text, by)
+    rng.shuffle(parts)
+    return "".join(islice(cycle(parts), units)).removeprefix(" " if by == "words" else "")
+
+
+def parts_of(text: str, by: str) -> list[str]:
+    """A text's words, each with a space before it, or its characters."""
+    if by == "characters":
+        return list(text)
+    return [f" {word.strip()}" for word in words(text)] if text else []

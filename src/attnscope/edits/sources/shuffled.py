@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import cycle, islice
 from random import Random
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from attnscope.edits.sources.own_text import words
+from attnscope.edits.sources.shuffle import in_random_order, parts_of
 from attnscope.edits.sources.source import Source, SourceContext
 
 
@@ -21,14 +20,7 @@ class Shuffled(Source):
     shuffled: Literal["words", "characters"] = Field(description="What is shuffled: words or characters.")
 
     def draft(self, units: int, rng: Random, context: SourceContext) -> str:
-        parts = self._parts(context)
-        rng.shuffle(parts)
-        return "".join(islice(cycle(parts), units)).removeprefix(" " if self.shuffled == "words" else "")
+        return in_random_order(context.replaced, self.shuffled, units, rng)
 
     def natural(self, context: SourceContext) -> int | None:
-        return len(self._parts(context))
-
-    def _parts(self, context: SourceContext) -> list[str]:
-        if self.shuffled == "characters":
-            return list(context.replaced)
-        return [f" {word.strip()}" for word in words(context.replaced)] if context.replaced.strip() else []
+        return len(parts_of(context.replaced, self.shuffled))
