@@ -26,11 +26,13 @@ from attnscope.study.prompts import Prompt, read_prompts
 from attnscope.study.schema import Study
 from attnscope.text.alignment import align
 from attnscope.text.layout import lay_out
+from attnscope.text.query_rules import Group
 from attnscope.text.segments import INSERTED, Piece, Text, numbered, segments_of
 from attnscope.text.tokens import Token
 
 WORDS = ("one", "head", "looks", "at", "#", "*", "seven", "rows", "of", "a", "grid", ".", "and", "moves", "it", "left")
 BATCH = 8
+GROUPS = (Group("last"), Group("all"))
 
 
 def study_content(prompts: int, models: int) -> dict[str, Any]:
@@ -93,7 +95,8 @@ def _cell(model: str, condition: str, prompt: Prompt) -> Cell:
     base, base_tokens = _text(prompt.texts["question"], 0)
     text, tokens = _text(prompt.texts["question"], 20 if condition == "filler" else 0)
     aligned = align(text, tokens, base, base_tokens)
-    return Cell(model, condition, prompt, text, tuple(tokens), tuple(segments_of(tokens, text.spans)), aligned, {})
+    segments = tuple(segments_of(tokens, text.spans))
+    return Cell(model, condition, prompt, text, tuple(tokens), segments, aligned, GROUPS, {})
 
 
 def _text(question: str, inserted: int) -> tuple[Text, list[Token]]:
@@ -121,7 +124,7 @@ def _record(cell: Cell, axes: ModelAxes, preference: Any, model: int) -> Record:
         "received.uniform": uniform[None, None].astype(np.float32),
         "seen": seen[None, None].astype(np.float32),
     }
-    return Record(cell.text.text, cell.tokens, list(axes.layers), list(axes.heads), axes.queries, arrays)
+    return Record(cell.text.text, cell.tokens, list(axes.layers), list(axes.heads), cell.queries, arrays)
 
 
 def _manifest(request: RunRequest, study: Study, layers: int, heads: int, cells: int) -> Manifest:
@@ -153,6 +156,7 @@ def _manifest(request: RunRequest, study: Study, layers: int, heads: int, cells:
         versions=versions(),
         machine=Machine(system=platform.platform(), python=platform.python_version()),
         timings=Timings(seconds=0, tokens=0, cells_measured=cells),
+        groups=list(GROUPS),
         tables={},
         shards=[],
     )

@@ -38,7 +38,7 @@ def study_run(prompts: int, *, batched: bool) -> Pair:
     file.write_text(STUDY.format(count=prompts // 3), encoding="utf-8")
     request = request_study(str(file))
     lens = attnscope.load("smollm2-135m-instruct")
-    lens.evidence(request.study.measure.queries, request.study.measure.all_measures)
+    lens.evidence(request.study.measure.groups, request.study.measure.all_measures)
     cells, _ = CellMaker(request.study, request.prompts, request.study.models[0], lens.tokenization, None).make()
     lengths = [len(cell.tokens) for cell in cells]
     groups = batches(lengths, Budget(2048)) if batched else [[number] for number in range(len(cells))]

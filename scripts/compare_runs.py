@@ -60,7 +60,7 @@ class CurrentRun:
             exported(
                 table,
                 {"model": model, "condition": condition, "prompt": prompt},
-                self.run.cells.shard(cell).labels,
+                self.run.cells.shard(cell).labels(cell),
                 self.run.cells.arrays(cell),
             )
             for prompt, cell in self.run.cells_of(model, condition).select("prompt", "cell").iter_rows()

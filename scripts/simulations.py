@@ -244,7 +244,7 @@ def real_differences(run: Run) -> Iterator[tuple[str, Real]]:
     """Of every comparison of conditions."""
     for each in comparisons(run):
         if each.kind in ("condition", "control", "placebo"):
-            for queries in run.study.measure.queries:
+            for queries in run.queries:
                 found = _differences(each, queries)
                 if found is not None:
                     yield f"{each.name}, {queries}", found
@@ -436,7 +436,7 @@ def _drawn_clusters(each: Real, names: Floats, n: int, seed: list[int]) -> tuple
 def ranks(run: Run) -> None:
     """How reliable a ranking by distance is, and by what goes beyond the control."""
     columns = ("reliability", "beyond", "top head, half it is chosen on", "other half")
-    model, base, queries = run.models[0], base_condition(run), run.study.measure.queries[0]
+    model, base, queries = run.models[0], base_condition(run), run.queries[0]
     header("conditions", columns, f"Heads of {model} ranked by distance, attention from {queries}")
     pairs = [
         (each.one.condition, each.two.condition)

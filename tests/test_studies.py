@@ -47,7 +47,7 @@ def test_a_bundled_study_runs_whole_and_its_masses_are_exact(
     classes = signs or {label: brute.of_segment(segment) for label, segment in segments.items()}
     found = run.table("mass").collect()
     keys = ["condition", "prompt", "queries", "layer", "head", "token_class"]
-    groups = list(run.study.measure.queries)
+    groups = run.queries
     assert run.models == [part.label for part in run.study.models]
     for model in run.models:
         want = brute.masses(run.path, lenses[model], model, classes, groups)

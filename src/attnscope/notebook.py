@@ -94,7 +94,7 @@ class Run(analysis.Run):
     ) -> View:
         """One head: along the prompt, by class, and prompt by prompt. queries: the study's first group by default."""
         label, layer, head = self._model(model), place_of(layer, "layer"), place_of(head, "head")
-        group = self._queries(queries) or self.study.measure.queries[0]
+        group = self._queries(queries) or self.queries[0]
         names = [] if conditions is None else names_of(conditions, "conditions", self.conditions[0])
         names = names or self.conditions
         place: dict[str, Any] = {"models": [label], "layers": [layer], "heads": [head]}
@@ -140,7 +140,7 @@ class Run(analysis.Run):
         return self._named(model, self.models, "model")
 
     def _queries(self, queries: str | None) -> str | None:
-        return None if queries is None else self._named(queries, self.study.measure.queries, "query group")
+        return None if queries is None else self._named(queries, [group.name for group in self.groups], "query group")
 
     def _named(self, word: str | None, known: Sequence[str], what: str) -> str:
         if word is not None and (not isinstance(word, str) or word not in known):

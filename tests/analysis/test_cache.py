@@ -38,7 +38,7 @@ def copied(run: Run, home: Path, *without: str) -> Run:
 def everything(run: Run) -> list[Any]:
     """Numbers of every kind that is read from shards or cached."""
     found: list[Any] = []
-    for queries in run.study.measure.queries:
+    for queries in run.queries:
         found += list(scores(run, "one", "filler", queries).scores.values())
         found += list(scores(run, "one", "filler", queries).chance.values())
         split = insertion(run, "one", "none", "filler", queries)
@@ -139,9 +139,11 @@ def test_of_a_table_changed_by_hand_nothing_is_cached_and_it_is_what_counts(run:
     mass = pl.read_parquet(mine.path / "mass.parquet", memory_map=False)
     mass.with_columns(pl.col("mass") / 2).write_parquet(mine.path / "mass.parquet")
     with pytest.raises(DamagedError, match=r"table 'mass' was changed or damaged.*verify=False"):
-        masses(Run(mine.path), "one", "none")
+        masses(Run(mine.path), "one", "none", "last")
     opened = Run(mine.path, verify=False)
-    np.testing.assert_array_equal(masses(opened, "one", "none").mass, masses(run, "one", "none").mass / 2)
+    np.testing.assert_array_equal(
+        masses(opened, "one", "none", "last").mass, masses(run, "one", "none", "last").mass / 2
+    )
     before = sorted((mine.path / FOLDER).iterdir())
     opened.compare()
     assert sorted((mine.path / FOLDER).iterdir()) == before

@@ -121,7 +121,7 @@ def test_masses_that_cannot_be_are_refused_with_table_and_place(
 ) -> None:
     other = changed(run, tmp_path / "run", "mass", change)
     with pytest.raises(AttnscopeError, match=rf"{problem}.*mass\.parquet: one, none") as refused:
-        masses(other, "one", "none")
+        masses(other, "one", "none", "last")
     assert "\n" not in str(refused.value)
 
 
@@ -132,7 +132,7 @@ def test_tokens_that_are_missing_or_double_are_refused(run: Run, tmp_path: Path)
             token_rows(other, "one", "none", ["text"])
     other = changed(run, tmp_path / "prompts", "prompts", lambda frame: pl.concat([frame, frame[3:4]]))
     with pytest.raises(AttnscopeError, match=r"several rows for one prompt.*prompts\.parquet: one, none, prompt 3"):
-        masses(other, "one", "none")
+        masses(other, "one", "none", "last")
 
 
 def test_a_value_that_should_be_there_is_missed(run: Run, tmp_path: Path) -> None:

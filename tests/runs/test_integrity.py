@@ -57,7 +57,7 @@ def look_at_everything(path: Path) -> None:
         run.table(name).collect()
     for model in run.models:
         for condition in run.conditions:
-            masses(run, model, condition)
+            masses(run, model, condition, "all")
             list(read_attention(run, HeadChoice(model, "all", [0, 1], [0, 1, 2, 3]), condition))
             head_along(run, HeadChoice(model, "last", (0,), (1,)), condition)
 

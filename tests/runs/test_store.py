@@ -58,7 +58,8 @@ def test_a_shard_is_named_by_its_bytes_and_says_what_its_axes_are(tmp_path: Path
     assert content["axes"]["received"] == ["layer", "head", "queries", "key"]
     assert content["axes"]["received.uniform"] == ["view", "head", "queries", "key"]
     assert content["axes"]["entropy"] == ["layer", "head", "queries"]
-    assert content["labels"] == {"layer": [4, 1], "head": [0, 2, 7], "queries": ["last"]}
+    of_first = {"queries": [["last"]], "queries_of": {"first": 0}}
+    assert content["labels"] == {"layer": [4, 1], "head": [0, 2, 7], **of_first}
     assert names == {f"first/{name}" for name in (*record().arrays, "answer")} | {"second/refused"}
     again = Store(tmp_path)
     assert "first" in again
@@ -78,7 +79,7 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
     reader = CellReader(tmp_path, store.facts(["cell"]))
     for name, array in reader.arrays("cell").items():
         np.testing.assert_array_equal(array, written.arrays[name])
-    labels = reader.shard("cell").labels
+    labels = reader.shard("cell").labels("cell")
     part = reader.lazy_array("cell", "received")[labels.layers.index(1), labels.heads.index(7)]
     np.testing.assert_array_equal(part[0], written.received.at(layer=1, head=7, queries="last").values)
     with pytest.raises(AttnscopeError, match="cell nowhere is in no shard"):
@@ -106,10 +107,11 @@ def test_every_measure_is_in_the_tables_by_name(
     run = run_study(str(study_file), tmp_path / "run", models=["one"])
     last = run.table("tokens").filter(pl.col("position") == pl.col("position").max().over("condition", "prompt"))
     assert set(last.collect()["segment"]) == {"template"}
-    plain, top = masses(run, "one", "none"), masses(run, "one", "none", "top1")
-    np.testing.assert_array_equal(top.mass[..., run.classes.index("space")], 1)  # a prompt ends with a line end
-    np.testing.assert_array_equal(top.expected, plain.expected)
-    assert plain.mass[..., run.classes.index("space")].max() < 1
+    for queries in run.queries:
+        plain, top = (masses(run, "one", "none", queries, each) for each in ("received", "top1"))
+        np.testing.assert_array_equal(top.of(["space"])[0], 1)  # a prompt ends with a line end
+        np.testing.assert_array_equal(top.expected, plain.expected)
+        assert plain.of(["space"])[0].max() < 1
     far = head_values(run, "one", "none", "all", "distance")
     np.testing.assert_array_equal(far.value, np.broadcast_to(np.arange(4.0), far.value.shape))
     np.testing.assert_array_equal(far.defined, 1)
@@ -130,7 +132,7 @@ def test_the_large_arrays_are_exported_as_they_were_measured(study_file: Path, t
     row = received.filter(layer=1, head=2, **where)
     cell = run.table("prompts").filter(condition="filler", prompt=1).collect()["cell"][0]
     shard = run.cells.shard(cell)
-    place = shard.labels.queries.index("all")
+    place = shard.labels(cell).queries.index("all")
     np.testing.assert_array_equal(row["received"][0].to_numpy(), shard.array(cell, "received")[1, 2, place])
     assert row["entropy"][0] == shard.array(cell, "entropy")[1, 2, place]
     view = views.filter(view=row["view"][0], **where)

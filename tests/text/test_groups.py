@@ -32,7 +32,7 @@ def test_captions_have_words_for_groups_and_segments() -> None:
 
 def test_the_answer_is_a_group_only_where_there_is_one() -> None:
     assert "answer" not in known_groups(["question"])
-    assert set(known_groups(["question", "answer"])) == {"last", "all", "answer", "question"}
+    assert set(known_groups(["question", "answer"])) == {"last", "all", "answer", "writing", "question"}
     with pytest.raises(AttnscopeError, match=r"unknown query group 'lst'.*near: last"):
         find_group("lst", ["question"], "queries")
 

@@ -18,8 +18,9 @@ from attnscope.analysis.halves import halves
 from attnscope.analysis.matching import Matching, matched
 from attnscope.analysis.one_way import one_way
 from attnscope.analysis.ranking import reliability
-from attnscope.analysis.sides import ENRICHMENT, MASS, Values, quantities, values_of
+from attnscope.analysis.sides import ENRICHMENT, MASS
 from attnscope.analysis.spread import mean_of_seen
+from attnscope.analysis.values import Values, quantities, values_of
 
 Floats = NDArray[np.float64]
 
@@ -107,6 +108,8 @@ def _family(comparison: Comparison, queries: str, quantity: str) -> tuple[pl.Dat
     ]
     if not any(_prompts_of(comparison, *pair) for pair in pairs):  # measures of insertions need the base prompt too
         return None
+    if all(np.isnan(each.values).all() for pair in pairs for each in pair):  # no prompt has the quantity
+        return None
     matching = matched(comparison.one, comparison.two)
     return _tested(comparison, matching, pairs, comparison.one.run.study.seed)
 
@@ -122,12 +125,14 @@ def _tested(
     comparison: Comparison, matching: Matching, family: Sequence[tuple[Values, Values]], seed: int
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     sides = [_sides(comparison, matching, one, two) for one, two in family]
+    if comparison.paired and family[0][0].quantity == MASS:
+        sides = [_with_zeros(comparison, *each, *pair) for each, pair in zip(sides, family, strict=True)]
     ones, twos = (np.stack([side[which] for side in sides], 1) for which in (0, 1))  # (prompts, classes, pairs)
     names = [one.token_class for one, _ in family]
     clusters = _clusters(comparison, *family[0])
     by_head = _of_heads(comparison, matching, family, (ones, twos), clusters, seed)
     of_class = by_head["token_class"].to_list()
-    whole = [_over_heads(ones, twos, each) for each in (ones, twos)]
+    whole = _over_heads(comparison, ones, twos)
     margin = _margin(comparison, family[0][0].quantity)
     by_class = _statistics(comparison, whole[0], whole[1], clusters, seed, margin).with_columns(
         token_class=pl.Series(names)
@@ -204,7 +209,8 @@ def _halves(
 ) -> dict[str, pl.Series]:
     """The columns OF_HEADS: of masses within prompts, where they can be tested."""
     split = None
-    if comparison.paired and quantity == MASS and not untested.all():
+    is_split = quantity == MASS or quantity in comparison.one.run.study.quantities
+    if comparison.paired and is_split and not untested.all():
         apart = (twos - ones).reshape(len(ones), -1)
         split = halves(np.where(untested, np.nan, apart), clusters, of_class, seed)
     if split is None:
@@ -235,7 +241,7 @@ def _untested(
     by_edits = np.array([one.token_class in certain for one, _ in family])
     if quantity != MASS:
         return by_edits
-    one, two = ((each == 0).all((0, 2)) for each in (ones, twos))
+    one, two = ((np.nan_to_num(each) == 0).all((0, 2)) for each in (ones, twos))
     return np.asarray(by_edits | one | two)
 
 
@@ -301,19 +307,44 @@ def _sides(comparison: Comparison, matching: Matching, one: Values, two: Values)
     return first[mine], second[theirs]
 
 
-def _over_heads(ones: Floats, twos: Floats, values: Floats) -> Floats:
-    """(prompts, classes): the mean over the heads that have the quantity in some prompt of each side."""
-    missing = [np.isnan(each).all(0) for each in (ones, twos)]
-    counted = np.where(missing[0] | missing[1], 0.0, 1.0)  # (classes, pairs)
-    heads = counted.sum(1)
-    total = np.where(counted > 0, values, 0.0).sum(2)
-    means: Floats = np.divide(total, heads, out=np.full(total.shape, np.nan), where=heads > 0)
-    return means
+def _with_zeros(
+    comparison: Comparison, first: Floats, second: Floats, one: Values, two: Values
+) -> tuple[Floats, Floats]:
+    """A prompt that has a class on one side only: on the other it receives nothing, because the edits say so.
+
+    A prompt that has it on neither side stays undefined, and is left out.
+    """
+    prompts = np.intersect1d(one.prompts, two.prompts)
+    absent = [
+        np.zeros(len(prompts), dtype=bool)
+        if each.absent is None
+        else each.absent[np.searchsorted(each.prompts, prompts)]
+        for each in (one, two)
+    ]
+    alone = absent[0] != absent[1]
+    return (
+        np.where((alone & absent[0])[:, None], np.where(np.isnan(second), np.nan, 0.0), first),
+        np.where((alone & absent[1])[:, None], np.where(np.isnan(first), np.nan, 0.0), second),
+    )
+
+
+def _over_heads(comparison: Comparison, ones: Floats, twos: Floats) -> list[Floats]:
+    """(prompts, classes) of both sides: the mean over the heads that have the quantity on both.
+
+    If prompts are paired, a head that lacks it in a prompt on one side does not count in that prompt on either.
+    """
+    never = np.isnan(ones).all(0) | np.isnan(twos).all(0)  # (classes, pairs)
+    missing = [np.isnan(each) | never for each in (ones, twos)]
+    if comparison.paired:
+        missing = [missing[0] | missing[1]] * 2
+    return [mean_of_seen(np.where(mask, np.nan, each), 2) for mask, each in zip(missing, (ones, twos), strict=True)]
 
 
 def _margin(comparison: Comparison, quantity: str) -> float | None:
-    """The study's margin, which is one of shares."""
-    return None if quantity == ENRICHMENT else comparison.one.run.study.margin
+    """The study's margin, which is one of shares of attention."""
+    if quantity == ENRICHMENT or quantity in comparison.one.run.study.quantities:
+        return None
+    return comparison.one.run.study.margin
 
 
 def _statistics(

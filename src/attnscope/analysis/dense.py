@@ -31,10 +31,12 @@ def dense(
     *,
     missing: bool = False,
     bounds: tuple[float, float] | None = None,
+    lacking: NDArray[np.bool_] | None = None,
 ) -> list[Floats]:
     """One array per value column, with these axes. where: the table and the part of it, for errors.
 
-    missing: values may be missing (NaN). bounds: the allowed range of values.
+    missing: values may be missing (NaN). bounds: the allowed range of values. lacking: of the first axes, combinations
+    that have no rows; their values are NaN.
     """
     table = rows.to_arrow() if isinstance(rows, pl.DataFrame) else rows
     shape = tuple(len(labels) for labels in axes.values())
@@ -47,8 +49,11 @@ def dense(
         flat = flat * len(labels) + codes
     size = int(np.prod(shape))
     counts = np.bincount(flat, minlength=size)
-    if len(flat) != size or (counts != 1).any():
-        place = int(np.argmax(counts != 1))
+    wanted = np.ones(size, dtype=np.int64)
+    if lacking is not None:
+        wanted = np.repeat(~lacking.ravel(), size // max(1, lacking.size)).astype(np.int64)
+    if (counts != wanted).any():
+        place = int(np.argmax(counts != wanted))
         problem = "it has no row" if counts[place] == 0 else f"it has {counts[place]} rows"
         raise unusable(where, f"{problem} for {_place(axes, shape, place)}")
     return [_column(table, name, flat, axes, shape, where, missing, bounds) for name in values]
@@ -64,9 +69,11 @@ def _column(
     missing: bool,
     bounds: tuple[float, float] | None,
 ) -> Floats:
-    column = np.empty(len(flat), dtype=np.float64)
+    column = np.full(int(np.prod(shape)), np.nan)
     column[flat] = table[name].to_numpy()
-    bad = np.isinf(column) if missing else ~np.isfinite(column)
+    known = np.zeros(len(column), dtype=bool)
+    known[flat] = True
+    bad = known & (np.isinf(column) if missing else ~np.isfinite(column))
     problem = "is not a number"
     if bounds is not None and not bad.any():
         bad = (column < bounds[0]) | (column > bounds[1])

@@ -49,12 +49,15 @@ class Scores:
 def scores(run: Run, model: str, condition: str, queries: str) -> Scores:
     """The scores of each prompt; patterns that were not measured and don't follow from `received` are left out."""
     question = ("scores", model, condition, queries)
-    chosen = HeadChoice(model, queries, run.layers(model), run.heads(model), over="all", with_views=True)
+    chosen = HeadChoice(
+        model, queries, run.layers(model), run.heads(model), over="all", with_views=True, every_token=True
+    )
     rows = cached_result(run, question, lambda: _as_frame(chosen, _scores(run, chosen, condition)))
     names = [name for name in rows.columns if name in SCORES]
     columns = [*names, *(f"chance of {name}" for name in names)]
+    prompts, lacking = run.lacking(model, condition, [queries])
     axes: dict[str, Sequence[Any]] = {
-        "prompt": run.cells_of(model, condition)["prompt"].to_list(),
+        "prompt": prompts[~lacking[:, 0]].tolist(),
         "layer": run.layers(model),
         "head": run.heads(model),
     }
@@ -78,9 +81,11 @@ def _scores(run: Run, chosen: HeadChoice, condition: str) -> Scores:
     measured = {
         name: head_values(run, model, condition, queries, name) for name in PATTERNS if name in per_head_measures(run)
     }
+    places = {number: place for place, number in enumerate(run.cells_of(model, condition)["prompt"].to_list())}
     ids = _ids(run, model, condition) if queries == "last" and len(measured) < len(PATTERNS) else {}
-    for place, prompt_attention in enumerate(read_attention(run, chosen, condition)):
+    for prompt_attention in read_attention(run, chosen, condition):
         prompts.append(prompt_attention.prompt)
+        place = places[prompt_attention.prompt]
         patterns = {name: (each.value[place], each.expected[place]) for name, each in measured.items()}
         for name, (score, expected) in (
             _of_received(prompt_attention, ids.get(prompt_attention.prompt)) | patterns

@@ -37,19 +37,20 @@ def per_head_measures(run: Run) -> list[str]:
 @lru_cache(maxsize=32)
 def head_values(run: Run, model: str, condition: str, queries: str, measure: str) -> HeadValues:
     """One measure of one model, condition and query group."""
+    prompts, lacking = run.lacking(model, condition, [queries])
     axes: dict[str, Sequence[Any]] = {
-        "prompt": run.cells_of(model, condition)["prompt"].to_list(),
+        "prompt": prompts.tolist(),
         "layer": run.layers(model),
         "head": run.heads(model),
     }
     columns = ["value", "expected", "defined"]
     rows = run.arrow_rows("heads", model, condition, [*axes, *columns], queries=queries, measure=measure)
     where = f"{run.path / 'heads.parquet'}: {model}, {condition}, queries {queries}, measure {measure}"
-    value, expected = dense(rows, axes, columns[:2], where, missing=True)
-    (defined,) = dense(rows, axes, ["defined"], where, bounds=(0.0, 1.0001))
+    value, expected = dense(rows, axes, columns[:2], where, missing=True, lacking=lacking[:, 0])
+    (defined,) = dense(rows, axes, ["defined"], where, bounds=(0.0, 1.0001), lacking=lacking[:, 0])
     without = (defined > 0) & np.isnan(value)
     if without.any():
         places = zip(axes.items(), np.argwhere(without)[0], strict=True)
         place = ", ".join(f"{name} {labels[at]}" for (name, labels), at in places)
         raise unusable(where, f"value of {place} is missing")
-    return HeadValues(np.asarray(axes["prompt"], dtype=np.int64), value, expected, defined)
+    return HeadValues(prompts, value, expected, np.nan_to_num(defined))

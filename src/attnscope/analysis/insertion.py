@@ -22,7 +22,7 @@ from attnscope.analysis.cache import cached_result
 from attnscope.analysis.dense import dense, token_rows
 from attnscope.analysis.received import HeadChoice, PromptAttention, by_head, read_paired_attention
 from attnscope.analysis.run import Run
-from attnscope.text.classes import OTHER, membership
+from attnscope.text.classes import membership, removed_tokens, set_membership
 from attnscope.text.segments import INSERTED, Span
 from attnscope.text.tokens import Token
 
@@ -52,7 +52,11 @@ def insertion(run: Run, model: str, base: str, condition: str, queries: str) -> 
     """The effect of an insertion on every head of a model, per prompt."""
     question = ("insertion", model, base, condition, queries)
     rows = cached_result(run, question, lambda: _insertion(run, model, base, condition, queries))
-    prompts = sorted(run.prompts(model, base) & run.prompts(model, condition))
+    having = []
+    for name in (base, condition):
+        numbers, lacking = run.lacking(model, name, [queries])
+        having.append(set(numbers[~lacking[:, 0]].tolist()))
+    prompts = sorted(having[0] & having[1])
     axes: dict[str, Sequence[Any]] = {"prompt": prompts, "layer": run.layers(model), "head": run.heads(model)}
     return Insertion(prompts, *dense(rows, axes, _COLUMNS, f"{run.path}: insertion", missing=True))
 
@@ -73,13 +77,15 @@ def _insertion(run: Run, model: str, base: str, condition: str, queries: str) ->
 def _split(one: PromptAttention, two: PromptAttention) -> tuple[Floats, Floats, Floats, Floats]:
     shared, mine, others = np.intersect1d(one.base, two.base, return_indices=True)
     aligned = shared >= 0
-    before, after = one.attention[..., mine[aligned]], two.attention[..., others[aligned]]
+    before, after = (
+        np.nan_to_num(each) for each in (one.attention[..., mine[aligned]], two.attention[..., others[aligned]])
+    )
     had, has = before.sum(-1), after.sum(-1)
     received = (had > 0) & (has > 0)
     had, has = (np.where(received, each, np.nan) for each in (had, has))
     with np.errstate(invalid="ignore", divide="ignore"):
         apart = np.abs(after / has[..., None] - before / had[..., None]).sum(-1) / 2
-    return had, has, np.where(received, apart, np.nan), two.attention[..., two.inserted].sum(-1)
+    return had, has, np.where(received, apart, np.nan), np.nan_to_num(two.attention[..., two.inserted]).sum(-1)
 
 
 def untouched_classes(run: Run, model: str, condition: str) -> list[str]:
@@ -98,13 +104,16 @@ def _class_tokens(run: Run, model: str, condition: str) -> pl.DataFrame:
     columns = ["position", "token_id", "text", "start", "end", "special"]
     rows = token_rows(run, model, condition, ["prompt", "segment", *columns])
     tokens = rows.partition_by("prompt", as_dict=True)
-    names = [*run.study.rules, OTHER]
+    names = run.token_sets
     counts = np.zeros((2, len(names)))
     prompts = run.rows("prompts", model, condition, ["prompt", "text", "spans"])
     for row in prompts.iter_rows(named=True):
         frame = tokens[row["prompt"],]
         prompt_tokens = [Token(*each) for each in frame.select(columns).iter_rows()]
-        shares = membership(run.study.rules, row["text"], prompt_tokens, [Span(**span) for span in row["spans"]])
+        prompt = row["text"], prompt_tokens, [Span(**span) for span in row["spans"]]
+        removed = removed_tokens(run.study.removed_rules, *prompt)
+        sets = np.concatenate([membership(run.study.rules, *prompt), set_membership(run.study.set_rules, *prompt)])
+        shares = np.concatenate([np.where(removed, 0.0, sets), removed[None]])[: len(names)]
         counts += shares.sum(1), shares[:, (frame["segment"] == INSERTED).to_numpy()].sum(1)
     every, inserted = counts / max(1, len(prompts))
     return pl.DataFrame({"token_class": names, "tokens": every, "inserted": inserted})

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnscope.analysis.sides import Side, base_condition, masses
+from attnscope.analysis.spread import mean_of_seen
 from attnscope.study.schema import layer_at
 
 BY_NUMBER = "heads matched by number"
@@ -89,16 +90,11 @@ def _alike(first: Floats, second: Floats) -> bool:
 def _profiles(side: Side, other: Side) -> Floats:
     """(layers, heads, query groups x classes that both sides have): mean mass over prompts."""
     condition = base_condition(side.run) or side.condition  # the same pairs under all conditions
-    arrays = masses(side.run, side.model, condition)
-    if not len(arrays.prompts):
-        arrays = masses(side.run, side.model, side.condition)
-    mean = arrays.mass.mean(0)  # (groups, layers, heads, classes)
-    groups, classes = side.run.study.measure.queries, side.run.classes
-    wanted = [
-        mean[groups.index(group), :, :, classes.index(name)]
-        for group in groups
-        if group in other.run.study.measure.queries
-        for name in classes
-        if name in other.run.classes
-    ]
+    condition = condition if side.run.has(side.model, condition) else side.condition
+    names = [name for name in side.run.classes if name in other.run.classes]
+    wanted = []
+    for group in side.run.queries:
+        if group in other.run.queries:
+            arrays = masses(side.run, side.model, condition, group)
+            wanted += [np.nan_to_num(mean_of_seen(arrays.of([name])[0], 0)) for name in names]
     return np.stack(wanted, -1)

@@ -46,7 +46,7 @@ def multiverse(comparison: Comparison) -> pl.DataFrame:
     one, two = comparison.one, comparison.two
     run, matching = one.run, matched(comparison.one, comparison.two)
     rows = []
-    for queries in run.study.measure.queries:
+    for queries in run.queries:
         left_out = {*one_way(one, two, queries, MASS), OTHER}
         names = [name for name in run.classes if name not in left_out and name in two.run.classes]
         sides = [_masses(side, queries) for side in (one, two)]

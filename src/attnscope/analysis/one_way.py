@@ -16,6 +16,7 @@ import polars as pl
 
 from attnscope.analysis.insertion import class_tokens
 from attnscope.analysis.sides import ENRICHMENT, EVERY, MASS, ONE_WAY, Side, masses
+from attnscope.analysis.spread import mean_of_seen
 from attnscope.measures.names import SINK
 from attnscope.text.groups.every import ALL
 from attnscope.text.segments import INSERTED
@@ -30,17 +31,21 @@ SAME = 0.01  # of uniform attention on a class: a smaller difference does not co
 def one_way(one: Side, two: Side, queries: str, quantity: str) -> set[str]:
     """The classes whose difference between two sides follows from the edits alone; EVERY among them if all do."""
     if quantity in ONE_WAY:
-        return {*one.run.classes, EVERY} if _inserts_more(one, two) else set()
+        return {*one.run.token_sets, EVERY} if _inserts_more(one, two) else set()
+    derived = one.run.study.quantities.get(quantity)
+    if derived is not None:
+        changed = one_way(one, two, queries, MASS) & {name for _, name in derived.token_sets}
+        return {EVERY} if changed else set()
     if quantity not in (MASS, ENRICHMENT) or same_edits(one, two):
         return set()
     if more_queries(one, two, queries):
-        return {*one.run.classes}
+        return {*one.run.token_sets}
     joined = _joined(one, two)
     if quantity == ENRICHMENT:
         return joined | _other_uniform(one, two, queries)
     if not _longer(one, two):
         return joined
-    return joined | {name for name in one.run.classes if any(_covers(each, queries, [name]) for each in (one, two))}
+    return joined | {name for name in one.run.token_sets if any(_covers(each, queries, [name]) for each in (one, two))}
 
 
 def score_by_edits_alone(one: Side, two: Side, queries: str, score: str) -> bool:
@@ -76,11 +81,10 @@ def by_edits_alone(one: Side, two: Side, queries: str, classes: Collection[str],
 
 def _covers(side: Side, queries: str, classes: Collection[str]) -> bool:
     """Whether every token that queries see belongs to one of the classes."""
-    if queries not in side.run.study.measure.queries:
+    known = [name for name in side.run.token_sets if name in classes]
+    if queries not in [group.name for group in side.run.groups] or not known:
         return False
-    group = side.run.study.measure.queries.index(queries)
-    which = [place for place, name in enumerate(side.run.classes) if name in classes]
-    expected = masses(side.run, side.model, side.condition).expected[:, group][..., which].sum(-1)
+    _, expected = masses(side.run, side.model, side.condition, queries).of(known)
     return bool((np.nan_to_num(expected, nan=1.0) > 1 - WHOLE).all())
 
 
@@ -131,9 +135,9 @@ def _other_uniform(one: Side, two: Side, queries: str) -> set[str]:
     """Classes on which uniform attention differs."""
     means = []
     for side in (one, two):
-        group = side.run.study.measure.queries.index(queries)
-        expected = masses(side.run, side.model, side.condition).expected[:, group].mean((0, 1, 2))
-        means.append(dict(zip(side.run.classes, expected.tolist(), strict=True)))
+        arrays = masses(side.run, side.model, side.condition, queries)
+        expected = np.nan_to_num(mean_of_seen(arrays.expected, (0, 1, 2)))
+        means.append(dict(zip(arrays.names, expected.tolist(), strict=True)))
     first, second = means
     return {
         name for name in first.keys() & second.keys() if not np.isclose(first[name], second[name], rtol=SAME, atol=0)

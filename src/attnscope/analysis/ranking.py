@@ -101,6 +101,8 @@ def reliability(values: NDArray[np.float64], seed: int, clusters: NDArray[np.int
     """
     from scipy.stats import rankdata
 
+    known = ~np.isnan(values).all(1)  # a prompt without the class has no value in any head
+    values, clusters = values[known], None if clusters is None else clusters[known]
     values = values[:, ~np.isnan(values).any(0)]
     prompts, heads = values.shape
     groups, cluster = np.unique(np.arange(prompts) if clusters is None else clusters, return_inverse=True)

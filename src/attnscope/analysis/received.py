@@ -15,6 +15,7 @@ from attnscope.analysis.dense import SHARE, token_rows
 from attnscope.analysis.run import Run
 from attnscope.errors import AttnscopeError
 from attnscope.records import RECEIVED, SEEN, UNIFORM, VIEW
+from attnscope.records.rest import shares_of_rest
 from attnscope.runs.shards import SHARDS, Shard
 from attnscope.text.segments import INSERTED
 
@@ -36,6 +37,8 @@ class HeadChoice:
     over: str = "visible"
     with_views: bool = False
     """Also read what the queries see: `uniform` and `seen` of each prompt."""
+    every_token: bool = False
+    """Read all attention, even if the study leaves tokens out; otherwise what is read are shares of the rest."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class PromptAttention:
     condition: str
     prompt: int
     attention: Floats
-    """(layers, heads, keys): mean over the queries; NaN where no query sees the key."""
+    """(layers, heads, keys): mean over the queries; NaN where no query sees the key, or where it is left out."""
     base: NDArray[np.int64]
     """The position of the same token in the base prompt, or -1."""
     inserted: NDArray[np.bool_]
@@ -65,6 +68,8 @@ class Tokens:
     base: NDArray[np.int64]
     """The position of the same token in the base prompt, or -1."""
     inserted: NDArray[np.bool_]
+    removed: NDArray[np.bool_]
+    """Whether the study leaves it out."""
 
     @property
     def starts(self) -> NDArray[np.int64]:
@@ -89,27 +94,32 @@ class Tokens:
 def tokens_of(run: Run, model: str, condition: str) -> Tokens:
     """Every token of one model under one condition, ordered by prompt."""
     cells = run.cells_of(model, condition)
-    rows = token_rows(run, model, condition, ["base_position", "segment"])
+    rows = token_rows(run, model, condition, ["base_position", "segment", "removed"])
     return Tokens(
         cells["prompt"].to_numpy().astype(np.int64),
         np.cumsum(cells["tokens"].to_numpy().astype(np.int64)),
         rows["base_position"].fill_null(-1).to_numpy().astype(np.int64),
         (rows["segment"] == INSERTED).to_numpy(),
+        rows["removed"].to_numpy(),
     )
 
 
 def read_attention(
     run: Run, chosen: HeadChoice, condition: str, prompt: int | None = None
 ) -> Iterator[PromptAttention]:
-    """The attention of each prompt, ordered by prompt; or of one prompt."""
+    """The attention of each prompt that has the query group, ordered by prompt; or of one prompt."""
     tokens = tokens_of(run, chosen.model, condition)
-    places = {int(number): place for place, number in enumerate(tokens.prompts)}
+    prompts, lacking = run.lacking(chosen.model, condition, [chosen.queries])
+    without = set(prompts[lacking[:, 0]].tolist())
+    places = {int(number): place for place, number in enumerate(tokens.prompts) if int(number) not in without}
     wanted = list(places) if prompt is None else [prompt] if prompt in places else []
     keys = dict(run.cells_of(chosen.model, condition).select("prompt", "cell").iter_rows())
     for number in wanted:
         mine = np.s_[tokens.starts[places[number]] : tokens.ends[places[number]]]
         attention, *views = _arrays(run, keys[number], chosen, int(tokens.lengths[places[number]]))
         _refuse_if_wrong(run, attention, f"{chosen.model}, {condition}, prompt {number}")
+        if not chosen.every_token and tokens.removed[mine].any():
+            attention = shares_of_rest(attention, tokens.removed[mine])
         if chosen.over == "visible":
             attention = _over_visible(attention, views[1])
         more = views if chosen.with_views else []
@@ -121,17 +131,22 @@ def head_along(run: Run, chosen: HeadChoice, condition: str) -> Floats:
     """The attention of one head on every token of `tokens_of`, all prompts at once. chosen: one layer, one head."""
     cells = run.cells_of(chosen.model, condition)
     parts = [_nothing()]
-    places: dict[Shard, tuple[list[int], list[int], int]] = {}
     shards = run.cells.shards(cells["cell"].to_list())
-    for (cell, tokens), shard in zip(cells.select("cell", "tokens").iter_rows(), shards, strict=True):
-        if shard not in places:
-            places[shard] = _places(run, cell, chosen)
-        (layer,), (head,), group = places[shard]
-        part = shard.lazy_array(cell, RECEIVED)[layer, head][group]
+    _, lacking = run.lacking(chosen.model, condition, [chosen.queries])
+    along = tokens_of(run, chosen.model, condition)
+    for number, ((cell, tokens), shard) in enumerate(
+        zip(cells.select("cell", "tokens").iter_rows(), shards, strict=True)
+    ):
+        if lacking[number, 0]:
+            parts.append(np.full(tokens, np.nan))
+            continue
+        (layer,), (head,), group = _places(run, cell, shard, chosen)
+        part = shard.lazy_array(cell, RECEIVED)[layer, head][group].astype(np.float64)
         _refuse_if_other_length(run, cell, len(part), tokens)
-        parts.append(part)
-    flat: Floats = np.concatenate(parts).astype(np.float64)
-    _refuse_if_wrong(run, flat, f"{chosen.model}, {condition}")
+        _refuse_if_wrong(run, part, f"{chosen.model}, {condition}")
+        removed = along.removed[along.starts[number] : along.ends[number]]
+        parts.append(shares_of_rest(part, removed) if removed.any() and not chosen.every_token else part)
+    flat: Floats = np.concatenate(parts)
     return flat if chosen.over != "visible" else _over_visible(flat, seen_along(run, chosen, condition))
 
 
@@ -150,7 +165,7 @@ def _views_by_layer(run: Run, model: str, condition: str) -> tuple[list[tuple[in
     views = np.zeros((len(run.layers(model)), len(cells)), dtype=np.int64)
     for place, (cell, shard) in enumerate(zip(cells, shards, strict=True)):
         views[:, place] = shard.lazy_array(cell, VIEW)[:][
-            [shard.labels.layers.index(each) for each in run.layers(model)]
+            [shard.labels(cell).layers.index(each) for each in run.layers(model)]
         ]
     alike = all(shard.lazy_array(cell, SEEN).get_shape()[1] == 1 for cell, shard in zip(cells, shards, strict=True))
     return [tuple(row) for row in views.tolist()], alike
@@ -161,9 +176,12 @@ def _seen_by(run: Run, model: str, condition: str, queries: str, views: tuple[in
     parts = [_nothing()]
     cells = run.cells_of(model, condition)["cell"].to_list()
     for cell, shard, view in zip(cells, run.cells.shards(cells), views, strict=True):
-        seen = shard.lazy_array(cell, SEEN)
-        place = 0 if head is None or seen.get_shape()[1] == 1 else shard.labels.heads.index(head)
-        parts.append(seen[view, place][shard.labels.queries.index(queries)])
+        seen, labels = shard.lazy_array(cell, SEEN), shard.labels(cell)
+        if queries not in labels.queries:
+            parts.append(np.full(seen.get_shape()[-1], np.nan))
+            continue
+        place = 0 if head is None or seen.get_shape()[1] == 1 else labels.heads.index(head)
+        parts.append(seen[view, place][labels.queries.index(queries)])
     return np.concatenate(parts).astype(np.float64)
 
 
@@ -174,7 +192,8 @@ def read_paired_attention(
     others = run.prompts(chosen.model, two)
     for prompt_attention in read_attention(run, chosen, one):
         if prompt_attention.prompt in others:
-            yield prompt_attention, next(read_attention(run, chosen, two, prompt_attention.prompt))
+            for other in read_attention(run, chosen, two, prompt_attention.prompt):
+                yield prompt_attention, other
 
 
 def by_head(prompts: Sequence[int], chosen: HeadChoice, columns: Mapping[str, Floats]) -> pl.DataFrame:
@@ -189,9 +208,9 @@ def _over_visible(received: Floats, seen: Any) -> Floats:
     return mean
 
 
-def _places(run: Run, cell: str, chosen: HeadChoice) -> tuple[list[int], list[int], int]:
+def _places(run: Run, cell: str, shard: Shard, chosen: HeadChoice) -> tuple[list[int], list[int], int]:
     """The indices of the layers, the heads and the query group in a cell's arrays."""
-    labels = run.cells.shard(cell).labels
+    labels = shard.labels(cell)
     try:
         layers = [labels.layers.index(each) for each in chosen.layers]
         heads = [labels.heads.index(each) for each in chosen.heads]
@@ -202,7 +221,7 @@ def _places(run: Run, cell: str, chosen: HeadChoice) -> tuple[list[int], list[in
 
 def _arrays(run: Run, cell: str, chosen: HeadChoice, tokens: int) -> list[Floats]:
     """received, uniform, seen: (layers, heads, keys) of one prompt."""
-    layers, heads, group = _places(run, cell, chosen)
+    layers, heads, group = _places(run, cell, run.cells.shard(cell), chosen)
     view = run.cells.lazy_array(cell, VIEW)[:]
     received = run.cells.lazy_array(cell, RECEIVED)[:]
     _refuse_if_other_length(run, cell, received.shape[-1], tokens)

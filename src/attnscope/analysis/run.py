@@ -26,6 +26,7 @@ from attnscope.runs.manifest import STUDY, Manifest, ModelFacts, read_manifest
 from attnscope.runs.parquet import parquet_writer
 from attnscope.runs.shards import CellReader
 from attnscope.text.classes import OTHER
+from attnscope.text.query_rules import Group
 
 if TYPE_CHECKING:
     from attnscope.analysis.compared import Compared
@@ -96,9 +97,9 @@ class Run:
         labels: dict[str, Sequence[str]] = {
             "model": [spec.label for spec in self.study.models],
             "condition": [spec.name for spec in self.study.conditions],
-            "queries": self.study.measure.queries,
+            "queries": [group.name for group in self.groups],
             "measure": self.study.measure.all_measures,
-            "token_class": self.classes,
+            "token_class": self.token_sets,
         }
         by = []
         for name in ("model", "condition", "prompt", "position", "queries", "layer", "head", "measure", "token_class"):
@@ -273,7 +274,7 @@ class Run:
             try:
                 for model, condition, prompt, cell in self._cells.select("model", "condition", "prompt", "cell").rows():
                     where = {"model": model, "condition": condition, "prompt": prompt}
-                    labels = self.cells.shard(cell).labels
+                    labels = self.cells.shard(cell).labels(cell)
                     writer.write_batch(exported(table, where, labels, self.cells.arrays(cell)))
             finally:
                 writer.close()
@@ -310,9 +311,51 @@ class Run:
         return numbers
 
     @property
+    def groups(self) -> list[Group]:
+        """The query groups that prompts have, in the study's order."""
+        return self.manifest.groups
+
+    @property
+    def queries(self) -> list[str]:
+        """The names of the query groups that belong to no series: what is compared and mapped by default."""
+        return [group.name for group in self.groups if group.series is None]
+
+    @cached_property
+    def series(self) -> dict[str, list[Group]]:
+        """The series of query groups by title, each in order."""
+        titles = list(dict.fromkeys(group.series for group in self.groups if group.series is not None))
+        return {title: [group for group in self.groups if group.series == title] for title in titles}
+
+    def group(self, queries: str) -> Group:
+        """The query group of a name."""
+        for group in self.groups:
+            if group.name == queries:
+                return group
+        raise AttnscopeError(
+            f"there is no query group '{queries}' in this run",
+            where=Parameter("queries"),
+            allowed=near(queries, [*self.queries, *(group.name for group in self.groups)]),
+            todo="use one of these",
+        )
+
+    @property
     def classes(self) -> list[str]:
         """Names of the study's classes, then `other`."""
         return [*self.study.classes, OTHER]
+
+    @property
+    def token_sets(self) -> list[str]:
+        """Everything that has a mass: the classes, the sets beside them, and `removed` if tokens are left out."""
+        return self.study.token_sets
+
+    def lacking(self, model: str, condition: str, groups: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """The prompts of one model and condition, and (prompts, groups): which groups each of them lacks."""
+        numbers = self.cells_of(model, condition)["prompt"].to_numpy().astype(np.int64)
+        rows = self.rows("prompts", model, condition, ["prompt", "query_groups"])
+        by_prompt = dict(zip(rows["prompt"].to_list(), rows["query_groups"].to_list(), strict=True))
+        has = [set(by_prompt[number] or ()) for number in numbers.tolist()]
+        flags = [[name not in each for name in groups] for each in has]
+        return numbers, np.array(flags, dtype=bool).reshape(len(has), len(groups))
 
     def layers(self, model: str) -> list[int]:
         """The layers of a model that were measured."""
@@ -325,7 +368,8 @@ class Run:
     def noise(self, model: str, queries: str) -> NDArray[np.float64] | None:
         """(layers, heads): how far rounding moves a head's attention on these prompts; None if not measured."""
         sample = self._facts(model).sample
-        moved = None if sample is None else sample.noise.moved.get(text_of(queries, "queries"))
+        group = self.group(text_of(queries, "queries"))
+        moved = None if sample is None else sample.noise.moved.get(group.series or group.name)
         return None if moved is None else np.asarray(moved, dtype=np.float64)
 
     def layout(self, model: str) -> str | None:

@@ -1,30 +1,27 @@
-"""A side of a comparison: one model under one condition, and every quantity that sides are compared by, per prompt.
-
-Sides are compared by subtracting these quantities. Those about insertions are relative to the base prompt, which by
-itself keeps everything (1), moves nothing (0) and takes nothing (0). For a class without inserted tokens, change (of
-mass, relative to the base prompt) = dilution + redistribution on every side, so a difference in change is the sum of a
-difference in dilution and one in redistribution.
-"""
+"""A side of a comparison: one model under one condition, and the masses of its classes, per prompt."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from attnscope.analysis.cache import cached_result
 from attnscope.analysis.dense import SHARE, dense
-from attnscope.analysis.insertion import insertion, untouched_classes
-from attnscope.analysis.run import Run
+from attnscope.analysis.run import Run, unusable
 from attnscope.analysis.spread import mean_of_seen
 from attnscope.measures import MEASURES
 from attnscope.measures.names import KEPT, MOVED, TAKEN
 from attnscope.records import RECEIVED
+from attnscope.records.rest import LEAST
+from attnscope.text.classes import REMOVED
 
 Floats = NDArray[np.float64]
 
@@ -57,50 +54,102 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Values:
-    """One quantity of one class and query group: (prompts, layers, heads); NaN where it is undefined."""
+class Masses:
+    """The masses of one side's classes and sets, from one query group: (prompts, layers, heads, classes and sets).
 
-    queries: str
-    quantity: str
-    token_class: str
+    NaN where a prompt lacks the group or the class, and where `without` leaves hardly anything.
+    """
+
     prompts: NDArray[np.int64]
-    values: Floats
-    per_mass: Floats | None = None
-    """(layers, heads): the quantity per unit of attention, to convert rounding errors."""
+    names: Sequence[str]
+    mass: Floats
+    expected: Floats
+    """The same for uniform attention."""
+    absent: NDArray[np.bool_]
+    """(prompts, classes and sets): no query of the group sees a token of the class, so that its mass is undefined."""
+
+    def of(self, names: Sequence[str]) -> tuple[Floats, Floats]:
+        """(prompts, layers, heads): mass and expected mass of some classes together; one that is absent has none."""
+        places = [self.names.index(name) for name in names]
+        none = np.asarray(self.absent[:, places].all(1))[:, None, None]
+        mass, expected = (
+            np.where(self.absent[:, None, None, places], 0.0, each[..., places]).sum(-1)
+            for each in (self.mass, self.expected)
+        )
+        return np.where(none, np.nan, mass), np.where(none, np.nan, expected)
+
+    @property
+    def per_share(self) -> Floats:
+        """(layers, heads): how much a mass moves with a head's attention; more than 1 if tokens are left out."""
+        if REMOVED not in self.names:
+            return np.ones(self.mass.shape[1:3])
+        left = 1 - self.mass[..., self.names.index(REMOVED)]
+        return mean_of_seen(np.divide(1, left, out=np.full(left.shape, np.nan), where=left > 0), 0)
+
+
+@lru_cache(maxsize=256)
+def masses(run: Run, model: str, condition: str, queries: str, measure: str = RECEIVED) -> Masses:
+    """The table `mass` of one side and query group as arrays. measure: one with one number per key."""
+    group = run.group(queries)
+    stored = _stored_masses(run, model, condition, group.series, measure)
+    place = stored.groups.index(queries)
+    mass, expected = stored.mass[:, place], stored.expected[:, place]
+    absent = (np.nan_to_num(expected) == 0).all((1, 2)) & ~stored.lacking[:, place, None]
+    mass, expected = (np.where(absent[:, None, None, :], np.nan, each) for each in (mass, expected))
+    return Masses(stored.prompts, run.token_sets, mass, expected, absent)
 
 
 @dataclass(frozen=True)
-class Masses:
-    """Arrays of (prompts, query groups, layers, heads, classes)."""
+class _Stored:
+    """Rows of the table `mass` as arrays of (prompts, query groups, layers, heads, classes and sets)."""
 
     prompts: NDArray[np.int64]
+    groups: list[str]
+    lacking: NDArray[np.bool_]
+    """(prompts, query groups): a prompt does not have the group."""
     mass: Floats
     expected: Floats
 
 
-@lru_cache(maxsize=8)
-def masses(run: Run, model: str, condition: str, measure: str = RECEIVED) -> Masses:
-    """The table `mass` of one side as arrays. measure: one with one number per key."""
+@lru_cache(maxsize=16)
+def _stored_masses(run: Run, model: str, condition: str, series: str | None, measure: str) -> _Stored:
+    """The groups of one series, or those of none, which are read together."""
+    groups = [group.name for group in run.groups if group.series == series]
+    prompts, lacking = run.lacking(model, condition, groups)
     axes: dict[str, Sequence[Any]] = {
-        "prompt": run.cells_of(model, condition)["prompt"].to_list(),
-        "queries": run.study.measure.queries,
+        "prompt": prompts.tolist(),
+        "queries": groups,
         "layer": run.layers(model),
         "head": run.heads(model),
-        "token_class": run.classes,
+        "token_class": run.token_sets,
     }
     rows = run.arrow_rows("mass", model, condition, [*axes, "mass", "expected"], measure=measure)
+    if len(groups) < len(run.groups):
+        rows = rows.filter(pc.is_in(pc.cast(rows["queries"], pa.string()), pa.array(groups, pa.string())))
     where = f"{run.path / 'mass.parquet'}: {model}, {condition}, measure {measure}"
     bounds = SHARE if MEASURES.find(measure, "measure").unit.startswith("share") else None
-    mass, expected = dense(rows, axes, ["mass", "expected"], where, bounds=bounds)
-    return Masses(np.asarray(axes["prompt"], dtype=np.int64), mass, expected)
+    missing = bool(run.study.without)
+    mass, expected = dense(rows, axes, ["mass", "expected"], where, missing=missing, bounds=bounds, lacking=lacking)
+    if run.study.without and measure == RECEIVED:
+        _refuse_unexplained(mass, run.token_sets.index(REMOVED), where)
+    return _Stored(prompts, groups, lacking, mass, expected)
+
+
+def _refuse_unexplained(mass: Floats, removed: int, where: str) -> None:
+    """Of what is left there are shares, unless hardly anything is. removed: the place of what is left out."""
+    left = 1 - mass[..., removed]
+    if (np.isnan(mass).any(-1) & (left > 2 * LEAST)).any():
+        raise unusable(where, "a share of what is left is missing")
 
 
 def seen_classes(run: Run, model: str, condition: str) -> list[str]:
     """Classes with at least one token that some query of a side sees."""
 
     def classes() -> pl.DataFrame:
-        seen = np.flatnonzero((masses(run, model, condition).expected > 0).any((0, 1, 2, 3)))
-        return pl.DataFrame({"token_class": [run.classes[place] for place in seen]}, schema={"token_class": pl.String})
+        stored = _stored_masses(run, model, condition, None, RECEIVED)
+        seen = np.flatnonzero((np.nan_to_num(stored.expected) > 0).any((0, 1, 2, 3)))
+        names = [run.token_sets[place] for place in seen]
+        return pl.DataFrame({"token_class": names}, schema={"token_class": pl.String})
 
     return cached_result(run, ("seen classes", model, condition), classes)["token_class"].to_list()
 
@@ -110,7 +159,7 @@ def empty_classes(run: Run) -> list[str]:
     seen = {
         name for model in run.models for condition in run.conditions for name in seen_classes(run, model, condition)
     }
-    return [name for name in run.study.classes if name not in seen]
+    return [name for name in (*run.study.classes, *run.study.also) if name not in seen]
 
 
 def enrichment_of(expected: Floats) -> Floats:
@@ -122,68 +171,3 @@ def enrichment_of(expected: Floats) -> Floats:
 def base_condition(run: Run) -> str | None:
     """The first condition that leaves the prompt unchanged, if the run has one."""
     return next((name for name in run.conditions if run.study.condition(name).is_base), None)
-
-
-def quantities(run: Run) -> list[tuple[str, str]]:
-    """The quantities of each query group of a run; those about insertions only if it has the base prompt."""
-    inserts = base_condition(run) is not None and any(run.study.condition(name).inserts for name in run.conditions)
-    pairs = []
-    for queries in run.study.measure.queries:
-        of_insertions = (TAKEN, *((*PARTS, KEPT, MOVED) if queries == SPLIT else ())) if inserts else ()
-        pairs += [(queries, quantity) for quantity in (MASS, ENRICHMENT, *of_insertions)]
-    return pairs
-
-
-def values_of(side: Side, queries: str, quantity: str) -> Iterator[Values]:
-    """One quantity of a side for one query group: per class, or a single one."""
-    if quantity in (MASS, ENRICHMENT):
-        arrays = masses(side.run, side.model, side.condition)
-        group = side.run.study.measure.queries.index(queries)
-        for place, name in enumerate(side.run.classes):
-            mass, expected = (each[:, group, :, :, place] for each in (arrays.mass, arrays.expected))
-            per_mass = enrichment_of(expected)
-            if quantity == MASS:
-                yield Values(queries, MASS, name, arrays.prompts, mass, np.ones(mass.shape[1:]))
-            else:
-                yield Values(queries, ENRICHMENT, name, arrays.prompts, mass * per_mass, mean_of_seen(per_mass, 0))
-        return
-    base = base_condition(side.run)
-    if base is not None and side.inserts:
-        yield from _of_insertion(side, base, queries, quantity)
-    elif base is not None and side.is_base:
-        yield from _of_base(side, queries, quantity)
-
-
-def _of_base(side: Side, queries: str, quantity: str) -> Iterator[Values]:
-    arrays = masses(side.run, side.model, side.condition)
-    nothing = np.zeros(arrays.mass[:, 0, :, :, 0].shape)
-    unit = np.ones(nothing.shape[1:])
-    if quantity in PARTS:
-        yield from (Values(queries, quantity, name, arrays.prompts, nothing, unit) for name in side.run.classes)
-    elif quantity == TAKEN:
-        yield Values(queries, TAKEN, EVERY, arrays.prompts, nothing, unit)
-    else:
-        yield Values(queries, quantity, EVERY, arrays.prompts, nothing + (quantity == KEPT), np.zeros(unit.shape))
-
-
-def _of_insertion(side: Side, base: str, queries: str, quantity: str) -> Iterator[Values]:
-    effect = insertion(side.run, side.model, base, side.condition, queries)
-    prompts = np.asarray(effect.prompts, dtype=np.int64)
-    if quantity in PARTS:
-        before, after = masses(side.run, side.model, base), masses(side.run, side.model, side.condition)
-        group = side.run.study.measure.queries.index(queries)
-        had, has = (each.mass[np.searchsorted(each.prompts, prompts), group] for each in (before, after))
-        for name in untouched_classes(side.run, side.model, side.condition):
-            place = side.run.classes.index(name)
-            change = np.where(np.isnan(effect.kept), np.nan, has[..., place] - had[..., place])
-            diluted = (effect.kept - 1) * had[..., place]
-            values = {CHANGE: change, DILUTION: diluted, REDISTRIBUTION: change - diluted}[quantity]
-            yield Values(queries, quantity, name, prompts, values, np.ones(change.shape[1:]))
-        return
-    per_mass = {
-        TAKEN: np.ones(effect.taken.shape[1:]),
-        KEPT: mean_of_seen(1 / effect.had, 0),
-        MOVED: mean_of_seen(1 / effect.had + 1 / effect.has, 0),
-    }
-    values = {TAKEN: effect.taken, KEPT: effect.kept, MOVED: effect.moved}[quantity]
-    yield Values(queries, quantity, EVERY, prompts, values, per_mass[quantity])

@@ -19,11 +19,13 @@ Rows = Sequence[int]
 """A group of the caller's own: the positions of its queries."""
 
 
-def row_weights(queries: Sequence[str], real: Tensor, own: Sequence[Mapping[str, Rows]] | None = None) -> Tensor:
+def row_weights(
+    queries: Sequence[str], real: Tensor, own: Sequence[Mapping[str, Rows]] | None = None, *, partial: bool = False
+) -> Tensor:
     """Weights (batch, groups, queries) for groups named in `queries`.
 
     real (batch, queries) is False at pads. `own` gives, for each prompt, the rows of groups that are not `last` or
-    `all`.
+    `all`. partial: a prompt may lack a group, whose weights are then zero.
     """
     refuse_group_names(queries)
     unused = [name for each in own or () for name in each if name not in queries]
@@ -42,10 +44,17 @@ def row_weights(queries: Sequence[str], real: Tensor, own: Sequence[Mapping[str,
                 rows = places[-1:]
             elif name == "all":
                 rows = places
+            elif partial and own is not None and name not in own[prompt]:
+                continue
             else:
                 rows = _own_rows(name, {} if own is None else own[prompt], places)
             weights[prompt, group, rows] = 1.0 / max(1, len(rows))
     return weights.to(real.device)
+
+
+def present(queries: Sequence[str], own: Mapping[str, Rows] | None) -> list[int]:
+    """The places of the groups that a prompt has. own: the rows of its groups that are not `last` or `all`."""
+    return [place for place, name in enumerate(queries) if own is None or name in NAMED or name in own]
 
 
 def refuse_group_names(queries: Sequence[str]) -> None:

@@ -21,7 +21,7 @@ from attnscope.attention.ask import FEW
 from attnscope.attention.blame import not_finite
 from attnscope.attention.device import input_device
 from attnscope.attention.forward import Forward, may_stop, measure_forward
-from attnscope.attention.groups import Rows, row_weights
+from attnscope.attention.groups import Rows, present, row_weights
 from attnscope.attention.interface import has_foreign_attention
 from attnscope.attention.probe import Probe, padded
 from attnscope.attention.proof import Path, Proof, paths_of, prove, refuse_row_sums
@@ -49,6 +49,8 @@ class Request:
     measures: tuple[Measure, ...] = (RECEIVED,)
     edits: Edits = field(default_factory=NoEdits)
     allow_unproven: bool = False
+    partial: bool = False
+    """Whether prompts may lack groups that others of the batch have."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,8 @@ class Numbers:
     """One prompt's numbers, as a record has them, and what they went through."""
 
     arrays: dict[str, NDArray[Any]]
+    queries: list[str]
+    """The groups that the prompt has."""
     paths: frozenset[Path]
     proof: Proof
     unproven: list[str]
@@ -168,10 +172,13 @@ class Meter:
         self._refuse_edits(proof, request.edits)
         forward = self._forward(prompts, request, rows, causal=self._causal(proof, request), proof=proof)
         unproven = self._unproven(forward, request, few, proof, lengths)
-        return [
-            Numbers(_arrays(self.name, forward, request, proof, prompt, length), paths_of(forward), proof, unproven)
-            for prompt, length in enumerate(lengths)
-        ]
+        paths = paths_of(forward)
+        numbers = []
+        for prompt, length in enumerate(lengths):
+            groups = present(request.queries, None if rows is None else rows[prompt])
+            arrays = _arrays(self.name, forward, request, proof, _Part(prompt, length, groups))
+            numbers.append(Numbers(arrays, [request.queries[each] for each in groups], paths, proof, unproven))
+        return numbers
 
     def _proof_for(self, longest: int, request: Request, few: bool) -> Proof:
         """On a probe in which windows bind, if they bind in the prompt; as long as it, if anything may bind."""
@@ -295,7 +302,7 @@ class Meter:
             inputs["attention_mask"] = real.long().to(device)
         # pads come last, so under a causal mask no real query sees one and no mask is needed
         wanted = Wanted(
-            row_weights(request.queries, real, rows),
+            row_weights(request.queries, real, rows, partial=request.partial),
             frozenset(request.layers),
             request.measures,
             ids=[list(prompt) for prompt in prompts],
@@ -329,19 +336,31 @@ class Meter:
 def _few(request: Request, lengths: Sequence[int], rows: Sequence[Mapping[str, Rows]] | None) -> bool:
     """Whether the path for few rows is taken."""
     real = torch.arange(max(lengths)) < torch.as_tensor(lengths)[:, None]
-    used = (row_weights(request.queries, real, rows) != 0).any(1).any(0)
+    used = (row_weights(request.queries, real, rows, partial=request.partial) != 0).any(1).any(0)
     return int(used.sum()) * FEW <= max(lengths)
 
 
-def _arrays(
-    name: str, forward: Forward, request: Request, proof: Proof, prompt: int, length: int
-) -> dict[str, NDArray[Any]]:
+@dataclass(frozen=True)
+class _Part:
+    """What of a batch is one prompt's: its number, its tokens, and its query groups by place."""
+
+    prompt: int
+    length: int
+    groups: list[int]
+
+    def of(self, values: Tensor, per_key: bool) -> NDArray[np.float32]:
+        """Its part of (prompts, heads or 1, groups[, keys])."""
+        mine = values[self.prompt][:, self.groups].float().cpu()
+        return (mine[..., : self.length].clone() if per_key else mine).numpy()
+
+
+def _arrays(name: str, forward: Forward, request: Request, proof: Proof, part: _Part) -> dict[str, NDArray[Any]]:
     """A record's arrays of one prompt. Layers that share a view keep its numbers once."""
     results = [forward.layers[layer] for layer in request.layers]
     refuse_uneven_heads(name, results)
     arrays: dict[str, NDArray[Any]] = {}
     for measure in request.measures:
-        values = [_of_prompt(each.values[measure.name], prompt, length, "key" in measure.axes) for each in results]
+        values = [part.of(each.values[measure.name], "key" in measure.axes) for each in results]
         arrays[measure.name] = np.stack(values)
         _refuse_if_not_finite(name, measure, arrays[measure.name], request.layers)
     if isinstance(request.edits, NoEdits):
@@ -350,7 +369,7 @@ def _arrays(
     firsts: list[dict[str, NDArray[Any]]] = []
     numbers = np.zeros(len(results), dtype=np.int32)
     for place, each in enumerate(results):
-        view = {key: _of_prompt(value, prompt, length, value.dim() == 4) for key, value in each.view.items()}
+        view = {key: part.of(value, value.dim() == 4) for key, value in each.view.items()}
         content = b"".join(value.tobytes() for value in view.values())
         if content not in views:
             views[content] = len(firsts)
@@ -358,20 +377,15 @@ def _arrays(
         numbers[place] = views[content]
     arrays[VIEW] = numbers
     for key in firsts[0]:
-        parts = [view[key] for view in firsts]
-        most = max(len(part) for part in parts)  # some masks differ by head, others don't
-        arrays[key] = np.stack([np.broadcast_to(part, (most, *part.shape[1:])) for part in parts])
+        every = [view[key] for view in firsts]
+        most = max(len(each) for each in every)  # some masks differ by head, others don't
+        arrays[key] = np.stack([np.broadcast_to(each, (most, *each.shape[1:])) for each in every])
     for measure in request.measures:
         if measure.pairs is not None:
             uniform, share = f"{measure.name}{UNIFORM}", arrays[f"{measure.name}{DEFINED}"]  # of each view
             arrays[measure.name] = over_defined(arrays[measure.name], share[arrays[VIEW]])
             arrays[uniform] = over_defined(arrays[uniform], share)
     return arrays
-
-
-def _of_prompt(values: Tensor, prompt: int, length: int, per_key: bool) -> NDArray[np.float32]:
-    part = values[prompt].float().cpu()
-    return (part[..., :length].clone() if per_key else part).numpy()
 
 
 def _refuse_if_not_finite(name: str, measure: Measure, values: NDArray[Any], layers: Sequence[int]) -> None:

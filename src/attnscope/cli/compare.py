@@ -52,12 +52,12 @@ def compare(
         _show(each, group)
     for path in written:
         print(f"wrote {path}")  # noqa: T201
-    others = "" if queries or len(first.study.measure.queries) == 1 else "other query groups, "
+    others = "" if queries or len(first.queries) == 1 else "other query groups, "
     print(f"{others}enrichment, dilution and more heads: {folder / 'comparisons.md'}")  # noqa: T201
 
 
 def _group(run: Run, queries: str | None) -> str:
-    known = run.study.measure.queries
+    known = run.queries
     if queries is not None and queries not in known:
         raise AttnscopeError(
             f"query group '{queries}' was not measured",

@@ -100,7 +100,7 @@ def show_plan(request: RunRequest, sizes: Sequence[float] = (), pilot: Run | Non
     counts = Counter(prompt.cluster for prompt in prompts)
     clusters, unit = len(counts), "prompts" if len(counts) == len(prompts) else "clusters"
     is_testable = bool(testable(np.array([*counts.values()], dtype=np.float64)))
-    classes = len(request.study.classes) + 1
+    classes = len(request.study.token_sets)
     many = sentences.prompts_in_clusters(len(prompts), clusters)
     for label, heads in heads_measured(request).items():
         reach = Reach(clusters, heads * classes)
@@ -169,12 +169,12 @@ def _from_pilot(pilot: Run, model: str, wanted: Sequence[Target], clusters: int,
     from attnscope.study.independence import FEWEST
 
     measured = set(pilot.cluster_of.values())
-    found = pilots(pilot.compare(), model, pilot.study.measure.queries[0])
+    found = pilots(pilot.compare(), model, pilot.queries[0])
     if not found:
         few = f"its prompts are of {len(measured)} clusters, and {FEWEST} are the fewest"
         why = few if len(measured) < FEWEST else "nothing in it can be tested"
         return Text(f"The pilot says nothing about sizes: {why}.")
-    title = f"from the pilot in {pilot.path} ({pilot.study.measure.queries[0]}, {len(measured)} {unit})"
+    title = f"from the pilot in {pilot.path} ({pilot.queries[0]}, {len(measured)} {unit})"
     table = Table(title=title, title_justify="left")
     for column in ("comparison", "class", "effect on", "size", "chance", f"{unit} for 80 %"):
         table.add_column(column, justify="left" if column in ("comparison", "class", "effect on") else "right")

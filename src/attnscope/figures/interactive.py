@@ -86,7 +86,7 @@ def _mass(run: Run) -> alt.Chart | None:
 
 def _lines(run: Run, profiles: dict[str, list[dict[str, object]]]) -> alt.VConcatChart | None:
     """One panel per model, one line per condition, over the whole sequence; their numbers go into `profiles`."""
-    queries = "all" if "all" in run.study.measure.queries else run.study.measure.queries[0]
+    queries = "all" if "all" in run.queries else run.queries[0]
     longest = int(run.table("prompts").select(pl.col("tokens").max()).collect().item())
     heads = sum(len(run.layers(model)) * len(run.heads(model)) for model in run.models)
     if heads * longest * len(run.conditions) > MOST_POINTS:

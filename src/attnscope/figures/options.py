@@ -18,7 +18,6 @@ from attnscope.errors import near
 from attnscope.measures.names import map_measures
 from attnscope.study.consistency import Problem, name_problems, unmeasured
 from attnscope.study.schema import Asked, FigureSpec, Heads, Layers, Spec, Study
-from attnscope.text.classes import OTHER
 
 
 class Options(FigureSpec):
@@ -72,7 +71,7 @@ class ClassOptions(Options):
 
     def problems(self, study: Study, prompts: int | None = None) -> Iterator[Problem]:
         yield from super().problems(study, prompts)
-        yield from name_problems(self.classes or (), [*study.classes, OTHER], ("classes",))
+        yield from name_problems(self.classes or (), study.token_sets, ("classes",))
 
 
 class HeadOptions(Options):
@@ -109,7 +108,7 @@ class MeasureOptions(Options):
     def problems(self, study: Study, prompts: int | None = None) -> Iterator[Problem]:
         yield from super().problems(study, prompts)
         hidden = unmeasured(study, self.queries)
-        known = [name for name in (*study.classes, OTHER, *map_measures()) if name not in hidden]
+        known = [name for name in (*study.token_sets, *study.quantities, *map_measures()) if name not in hidden]
         for measure in self.measures:
             if measure not in known:
                 reason = f" ({hidden[measure]})" if measure in hidden else ""

@@ -80,7 +80,7 @@ def conditions(run: Run, options: Options) -> list[str]:
 
 
 def queries(run: Run, options: Options) -> str:
-    return options.queries or run.study.measure.queries[0]
+    return options.queries or run.queries[0]
 
 
 def classes(run: Run, options: ClassOptions) -> list[str]:
@@ -148,7 +148,10 @@ def title(run: Run, options: Options, model: str, condition: str) -> str:
 
 
 def class_label(run: Run, name: str) -> str:
-    return (run.study.classes[name].label if name in run.study.classes else None) or name
+    if name in run.study.quantities:
+        return run.study.quantities[name].label or name
+    specs = {**run.study.also, **run.study.classes}
+    return (specs[name].label if name in specs else None) or name
 
 
 def condition_colours(run: Run, names: Sequence[str]) -> dict[str, str]:
@@ -171,7 +174,8 @@ def colours_of(table: pl.DataFrame, column: str, palette: Sequence[str]) -> dict
 
 def class_colours(run: Run, names: Sequence[str]) -> dict[str, str]:
     """By label; `other` is nearly white."""
-    given = {name: run.study.classes[name].colour for name in names if name in run.study.classes}
+    specs = {**run.study.also, **run.study.classes}
+    given = {name: specs[name].colour for name in names if name in specs}
     return {
         class_label(run, name): given.get(name) or ("#eeeeee" if name == OTHER else PALETTE[place % len(PALETTE)])
         for place, name in enumerate(names)

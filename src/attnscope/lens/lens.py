@@ -224,10 +224,12 @@ class Lens:
         edits: Sequence[AttentionEdit] = (),
         beyond_context: bool = False,
         allow_unproven: bool = False,
+        partial: bool = False,
     ) -> list[Record]:
         """`measure_batch` for prompts that have their tokens already: each a text and its tokens.
 
-        chat: they went through the chat template.
+        chat: they went through the chat template. partial: a prompt may lack a group that others have: `rows` does not
+        give it any, and its record does not have the group.
         """
         given = prompts_of(prompts)
         request = Request(
@@ -236,6 +238,7 @@ class Lens:
             measures=chosen_measures(measures),
             edits=placed_edits(given, edits_of(edits)),
             allow_unproven=allow_unproven,
+            partial=partial,
         )
         refuse_rows(rows, len(given))
         ids = [self._known([token.id for token in tokens]) for _, tokens in given]
@@ -283,7 +286,7 @@ class Lens:
             "unproven": numbers.unproven,
         }
         every = range(numbers.arrays[RECEIVED.name].shape[1])
-        return Record(text, tokens, request.layers, list(every), request.queries, numbers.arrays, evidence)
+        return Record(text, tokens, request.layers, list(every), numbers.queries, numbers.arrays, evidence)
 
     @cached_property
     def _facts(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from attnscope.analysis.compared import TEN, compare
@@ -19,6 +20,7 @@ from attnscope.analysis.discoveries import FALSE_DISCOVERIES, needed
 from attnscope.analysis.multiverse import multiverse, verdicts
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import MASS, masses
+from attnscope.analysis.spread import mean_of_seen
 from attnscope.figures import selection, sentences
 from attnscope.study.schema import FigureSpec
 from attnscope.text.classes import OTHER
@@ -68,7 +70,7 @@ def _focus(run: Run) -> Focus | None:
         if mine:
             one, two = (side.condition for side in (mine[0].one, mine[0].two))
             alike = [each for each in mine if (each.one.condition, each.two.condition) == (one, two)]
-            return Focus(alike if kind != "model" else mine[:1], run.study.measure.queries[0], _classes_shown(run))
+            return Focus(alike if kind != "model" else mine[:1], run.queries[0], _classes_shown(run))
     return None
 
 
@@ -77,7 +79,7 @@ def _classes_shown(run: Run) -> list[str]:
     for figure in run.study.figures:
         extra = figure.model_dump()
         for name in [*_listed(extra.get("classes")), *_listed(extra.get("measure"))]:
-            if name in run.classes and name != OTHER:
+            if name in run.token_sets and name != OTHER:
                 return [name]
     return []
 
@@ -91,12 +93,12 @@ def _named(run: Run, figure: FigureSpec, every: list[Comparison]) -> Focus | Non
     """What a map of a difference shows, if it is of classes and the difference is one of the run's comparisons."""
     extra = figure.model_dump()
     wanted, names = extra.get("difference"), _listed(extra.get("measure"))
-    if not wanted or not names or not set(names) <= set(run.classes):
+    if not wanted or not names or not set(names) <= set(run.token_sets):
         return None
     mine = [each for each in every if set(each.sides) == set(wanted)]
     if not mine:
         return None
-    return Focus(mine, figure.queries or run.study.measure.queries[0], names)
+    return Focus(mine, figure.queries or run.queries[0], names)
 
 
 def _row(comparison: Comparison, queries: str, token_class: str | None) -> Row | None:
@@ -259,13 +261,13 @@ def _robust(run: Run, comparison: Comparison, rows: Sequence[Row]) -> Iterator[s
 def _shares(run: Run) -> Iterator[str]:
     """Of a study without anything to compare: where attention goes."""
     model, condition = run.models[0], next(name for name in run.conditions if run.has(run.models[0], name))
-    queries = run.study.measure.queries[0]
-    group = run.study.measure.queries.index(queries)
-    arrays = masses(run, model, condition)
+    queries = run.queries[0]
+    arrays = masses(run, model, condition, queries)
     parts = {}
-    for place, name in enumerate(run.classes):
-        mass, expected = (each[:, group, :, :, place].mean() for each in (arrays.mass, arrays.expected))
-        parts[name] = (float(mass), float(mass / expected) if expected > 0 else None)
+    for name in run.classes:
+        mass, expected = (float(mean_of_seen(each, (0, 1, 2))) for each in arrays.of([name]))
+        if not np.isnan(mass):
+            parts[name] = (mass, mass / expected if expected > 0 else None)
     named = {name: each for name, each in parts.items() if name != OTHER} or parts
     words = []
     for name, (mass, times) in sorted(named.items(), key=lambda item: -item[1][0]):

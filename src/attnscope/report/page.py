@@ -135,7 +135,7 @@ def _prompts(run: Run) -> list[dict[str, Any]]:
 
 
 def _comparison(run: Run, found: Compared) -> dict[str, Any]:
-    section = comparison_section(found, run.study.measure.queries)
+    section = comparison_section(found, run.queries)
     return {"name": section.heading, "content": html(section)}
 
 
@@ -143,7 +143,7 @@ def _kinds(run: Run) -> list[dict[str, Any]]:
     """By model and query group, under the first condition: how many heads are of each kind, and the clearest of it."""
     tables = []
     for model in run.models:
-        for queries in run.study.measure.queries:
+        for queries in run.queries:
             condition = next((name for name in run.conditions if run.has(model, name)), None)
             if condition is None:
                 continue

@@ -111,7 +111,7 @@ def _look_ahead(run: Run) -> None:
     """Compute what a reader may ask for next: the scores of every head, and how far apart conditions move it."""
     for model in run.models:
         names = [name for name in run.conditions if run.has(model, name)]
-        for queries in run.study.measure.queries:
+        for queries in run.queries:
             for name in names:
                 scores(run, model, name, queries)
             if len(names) > 1:

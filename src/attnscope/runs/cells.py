@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -15,8 +15,11 @@ from attnscope.runs.manifest import Dropped
 from attnscope.study.prompts import Prompt, PromptList
 from attnscope.study.schema import ConditionSpec, ModelSpec, Study
 from attnscope.text.alignment import Alignment, align
-from attnscope.text.groups import WITHOUT_TOKENS, rows_of
+from attnscope.text.groups import WITHOUT_TOKENS, Rows
+from attnscope.text.groups.writing import WRITING
 from attnscope.text.layout import lay_out
+from attnscope.text.query_rules import Group, groups_of, titles_of
+from attnscope.text.query_rules import Prompt as QueryPrompt
 from attnscope.text.segments import ANSWER, INSERTED, OF_ANSWER, Piece, Text, segments_of
 from attnscope.text.tokens import Token
 from attnscope.text.values import is_whole
@@ -34,12 +37,19 @@ class Cell:
     segments: tuple[str, ...]
     alignment: Alignment
     """Alignment to the base prompt."""
-    rows: Mapping[str, tuple[int, ...]]
+    groups: tuple[Group, ...]
+    """Its query groups, in the study's order."""
+    rows: Mapping[str, Rows]
     """The positions of each query group, except groups that only need the number of tokens."""
 
     @property
     def ids(self) -> list[int]:
         return [token.id for token in self.tokens]
+
+    @property
+    def queries(self) -> list[str]:
+        """The names of its query groups."""
+        return [group.name for group in self.groups]
 
     @property
     def inserted(self) -> int:
@@ -102,20 +112,24 @@ class CellMaker:
         return self._cell(cell.condition, cell.prompt, text, [*cell.tokens, *more], alignment)
 
     def _cell(self, condition: str, prompt: Prompt, text: Text, tokens: Sequence[Token], alignment: Alignment) -> Cell:
-        segments = segments_of(tokens, text.spans)
-        rows = {}
-        for group in self.study.measure.queries:
-            if group in WITHOUT_TOKENS or (group == ANSWER and self._will_be_answered(segments)):
-                continue
-            rows[group] = rows_of(group, tokens, segments, text.spans)
-            if not rows[group]:
-                raise AttnscopeError(
-                    "the answer is empty" if group == ANSWER else f"query group '{group}' has no tokens",
-                    where=f"prompt {prompt.name}, condition {condition}",
-                    allowed="query groups with at least one token",
-                    todo="check it with 'attnscope tokens', or remove the group or the prompt",
-                )
-        return Cell(self.spec.label, condition, prompt, text, tuple(tokens), tuple(segments), alignment, rows)
+        shown = QueryPrompt(text.text, tokens, text.spans)
+        groups = groups_of(self.study.measure.queries, shown)
+        for title in () if self._will_be_answered(shown.segments) else titles_of(self.study.measure.queries):
+            self._refuse_without_queries(title, groups, f"prompt {prompt.name}, condition {condition}")
+        rows = {group.name: places for group, places in groups.items() if group.name not in WITHOUT_TOKENS}
+        where = self.spec.label, condition, prompt
+        return Cell(*where, text, tuple(tokens), tuple(shown.segments), alignment, tuple(groups), rows)
+
+    def _refuse_without_queries(self, title: str, groups: Collection[Group], where: str) -> None:
+        """A prompt without a group of the study can't be compared with others; of a series it needs any group."""
+        if any(title in (group.name, group.series) for group in groups):
+            return
+        raise AttnscopeError(
+            "the answer is empty" if title in (ANSWER, WRITING.name) else f"query group '{title}' has no tokens",
+            where=where,
+            allowed="query groups with at least one token",
+            todo="check it with 'attnscope tokens', or remove the group or the prompt",
+        )
 
     def _will_be_answered(self, segments: Sequence[str]) -> bool:
         answer = self.study.prompts.answer

@@ -38,6 +38,9 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("spans", pa.list_(_SPAN), "its segments: character ranges and roles, in order and without gaps"),
         Column("tokens", pa.int32(), "number of tokens"),
         Column("inserted", pa.int32(), "how many of these tokens the condition inserted"),
+        Column(
+            "query_groups", pa.list_(pa.string()), "the query groups it has; of a series, a short prompt may have fewer"
+        ),
         Column("aligned", pa.bool_(), "whether any of its tokens is one of the base prompt's"),
         Column(
             "remerged",
@@ -55,6 +58,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("start", pa.int32(), "position of its first character in the text"),
         Column("end", pa.int32(), "position after its last character"),
         Column("special", pa.bool_(), "whether it is one of the tokenizer's special tokens"),
+        Column("removed", pa.bool_(), "whether the study leaves it out (`without`)"),
         Column(
             "base_position",
             pa.int32(),
@@ -64,8 +68,17 @@ TABLES: dict[str, tuple[Column, ...]] = {
     "mass": (
         *_HEAD,
         Column("measure", _NAMES, "received, or another measure with one number per key"),
-        Column("token_class", _NAMES, "the class; `other` is everything no class claims"),
-        Column("mass", pa.float64(), "the sum of the measure over the class: for received, its share of attention"),
+        Column(
+            "token_class",
+            _NAMES,
+            "the class, or a set of `also`; `other` is everything no class claims, `removed` what `without` leaves out",
+        ),
+        Column(
+            "mass",
+            pa.float64(),
+            "the sum of the measure over the class: for received, its share of attention (of what `without` leaves; "
+            "null if that is hardly anything)",
+        ),
         Column("expected", pa.float64(), "the same for uniform attention over all visible keys"),
     ),
     "heads": (

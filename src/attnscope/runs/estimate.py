@@ -44,7 +44,7 @@ def estimated_bytes(request: RunRequest, audit: Audit) -> int:
     """The size of a model's shards and tables on disk, before compression."""
     keys = sum(len(cell.tokens) for cell in audit.cells)
     rows = _rows(request, audit)
-    return 4 * rows * keys + 16 * rows * (len(request.study.classes) + 1) * len(audit.cells)
+    return 4 * rows * keys + 16 * rows * len(request.study.token_sets) * len(audit.cells)
 
 
 def estimated_report(request: RunRequest, audits: Sequence[Audit]) -> tuple[float, int]:
@@ -52,7 +52,7 @@ def estimated_report(request: RunRequest, audits: Sequence[Audit]) -> tuple[floa
     study = request.study
     figures = len(study.figures)
     sides = len(study.conditions) - 1 + (len(study.models) > 1)
-    compared = sides * (len(study.classes) + 1) * sum(_rows(request, audit) for audit in audits)
+    compared = sides * len(study.token_sets) * sum(_rows(request, audit) for audit in audits)
     return STARTED + DRAWN * figures, PAGE + FIGURE * figures + COMPARED_HEAD * compared
 
 
@@ -60,4 +60,6 @@ def _rows(request: RunRequest, audit: Audit) -> int:
     """How many rows of attention are stored for each prompt."""
     measure, facts = request.study.measure, audit.description.facts
     heads = facts.heads if measure.heads == "all" else len(measure.heads)
-    return len(chosen_layers(measure.layers, facts)) * heads * len(measure.queries)
+    return (
+        len(chosen_layers(measure.layers, facts)) * heads * max((len(cell.groups) for cell in audit.cells), default=1)
+    )

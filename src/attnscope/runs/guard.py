@@ -26,8 +26,8 @@ from attnscope.runs.tables import ModelAxes
 class Guard:
     """Has one engine measure some batches.
 
-    generates: whether the model writes an answer to each prompt. heard: called with the number of tokens of each batch
-    that the engine reports done.
+    answered: a cell with the answer that the model wrote; None if it writes none. heard: called with the number of
+    tokens of each batch that the engine reports done.
     """
 
     def __init__(
@@ -37,11 +37,11 @@ class Guard:
         store: Store,
         axes: ModelAxes,
         *,
-        generates: bool,
+        answered: Callable[[Cell, Sequence[int]], Cell] | None,
         heard: Callable[[int], None],
     ) -> None:
         self.engine, self.batches, self.axes = engine, tuple(batches), axes
-        self._store, self._generates, self._heard = store, generates, heard
+        self._store, self._answered, self._heard = store, answered, heard
         self._cells = {key: cell for batch in batches for cell, key in batch}
         self._no_room: dict[str, str] = {}
 
@@ -62,7 +62,7 @@ class Guard:
         self._note(results)
         for key, result in results.items():
             if isinstance(result, MeasuredCell):
-                problem = _problem(result, self._cells[key], self.axes, generates=self._generates)
+                problem = _problem(result, self._cells[key], self.axes, self._answered)
                 if problem is not None:
                     raise self._mistake(f"stores a record {problem}")
         with not_blamed():
@@ -92,24 +92,26 @@ class Guard:
         return ENGINES.mistake(self.engine, "run", what, "the results of a batch as `measure` returns them")
 
 
-def _problem(result: MeasuredCell, cell: Cell, axes: ModelAxes, *, generates: bool) -> str | None:
+def _problem(
+    result: MeasuredCell, cell: Cell, axes: ModelAxes, answered: Callable[[Cell, Sequence[int]], Cell] | None
+) -> str | None:
     """What is wrong with a cell's numbers, as in "of layers [0], not [0, 1]"."""
     record: Any = result.record
     if not isinstance(record, Record):
         return f"that is {short(record)}"
-    for axis in ("layers", "heads", "queries"):
-        has, wanted = list(getattr(record, axis)), list(getattr(axes, axis))
-        if has != wanted:
-            return f"of {axis} {short(has)}, not {short(wanted)}"
-    if (result.answer is not None) != generates:
-        return "without an answer" if generates else "with an answer that was not asked for"
+    if (result.answer is None) != (answered is None):
+        return "without an answer" if answered else "with an answer that was not asked for"
     if [token.id for token in record.tokens] != [*cell.ids, *(result.answer or ())]:
         return "of other tokens than the cell's"
+    whole = cell if answered is None else answered(cell, result.answer or ())
+    for axis, wanted in (("layers", axes.layers), ("heads", axes.heads), ("queries", whole.queries)):
+        if list(getattr(record, axis)) != list(wanted):
+            return f"of {axis} {short(list(getattr(record, axis)))}, not {short(list(wanted))}"
     dimensions = _dimensions(axes.measures)
     if set(record.arrays) != set(dimensions):
         return f"with {', '.join(map(str, record.arrays))}, not {', '.join(dimensions)}"
     sizes = {"view": len(record.arrays[SEEN]), "layer": len(axes.layers), "head": len(axes.heads)}
-    sizes |= {"queries": len(axes.queries), "key": len(record.tokens)}
+    sizes |= {"queries": len(whole.queries), "key": len(record.tokens)}
     for name, count in dimensions.items():
         problem = _array_problem(name, record.arrays[name], axes_of(name, count), sizes)
         if problem is not None:

@@ -18,9 +18,10 @@ from attnscope.errors import AttnscopeError
 from attnscope.measures import MEASURES
 from attnscope.runs.integrity import DamagedError, sha256
 from attnscope.study.schema import Study
+from attnscope.text.query_rules import Group
 
 MANIFEST, STUDY = "manifest.json", "study.yaml"
-VERSION = 7
+VERSION = 8
 _ZEROS = "0" * 64
 
 Status = Literal["running", "stopped", "finished"]
@@ -55,7 +56,7 @@ class Noise(_Section):
     dtype: str
     reference: str | None = None
     moved: dict[str, list[list[float]]] = Field(default_factory=dict)
-    """Per query group: (layers, heads), mean over the sample."""
+    """Per query group, or series of groups: (layers, heads), mean over the sample."""
     most: dict[str, float] = Field(default_factory=dict)
     reason: str | None = None
 
@@ -131,7 +132,7 @@ class Manifest(_Section):
     """A run's description of itself."""
 
     sha256: str = _ZEROS
-    version: Literal[7] = 7
+    version: Literal[8] = 8
     status: Status
     key: str
     """Changes with anything the tables depend on, except the models."""
@@ -150,6 +151,8 @@ class Manifest(_Section):
     """What installed packages add to the tables and figures, by entry point: package, version, checksum of the code."""
     machine: Machine
     timings: Timings
+    groups: list[Group]
+    """The query groups that prompts in the tables have, in the study's order."""
     tables: dict[str, TableFacts]
     shards: list[ShardFacts]
 

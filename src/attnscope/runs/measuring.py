@@ -13,6 +13,7 @@ from attnscope.runs.cells import Cell, CellMaker
 from attnscope.runs.engines import Batch
 from attnscope.runs.store import MeasuredCell, NoRoom, RefusedCell, Result
 from attnscope.runs.tables import ModelAxes
+from attnscope.text.query_rules import in_order
 
 
 @dataclass
@@ -71,9 +72,10 @@ def measure_cells(lens: Lens, cells: Sequence[Cell], axes: ModelAxes, measures: 
     """Measure some cells in one forward pass."""
     return lens.measure_prepared(
         [(cell.text.text, cell.tokens) for cell in cells],
-        axes.queries,
+        [group.name for group in in_order(axes.queries, (group for cell in cells for group in cell.groups))],
         axes.layers,
         axes.heads,
         rows=[cell.rows for cell in cells],
         measures=measures,
+        partial=True,
     )

@@ -31,6 +31,7 @@ from attnscope.runs.plan import (
     missing_batches,
     model_axes,
     model_facts,
+    most_groups,
     plan_model,
     same_model,
 )
@@ -40,6 +41,7 @@ from attnscope.runs.spot_check import check_sample, choose_sample
 from attnscope.runs.store import Store
 from attnscope.runs.tables import Finished, ModelAxes, write_tables
 from attnscope.study.schema import ModelSpec
+from attnscope.text.query_rules import in_order
 
 SHOWN_FIRST, SHOWN_EVERY = (
     2.0,
@@ -224,9 +226,10 @@ class _Performance:
             self.watch.advance(tokens)
             self._show(plan, axes, cells)
 
-        batches = missing_batches(cells, self.store, memory_budget(lens, plan.description, axes))
-        generates = generate is not None
-        guard = Guard(self.request.engine, batches, self.store, axes, generates=generates, heard=heard)
+        budget = memory_budget(lens, plan.description, axes, most_groups(self.request.study, plan.cells))
+        batches = missing_batches(cells, self.store, budget)
+        answered = None if generate is None else plan.maker.answered
+        guard = Guard(self.request.engine, batches, self.store, axes, answered=answered, heard=heard)
         no_room = guard.run(measure)
         self.outcome.tokens += tokens
         return no_room
@@ -327,6 +330,9 @@ class _Performance:
                 plugins=plugins(),
                 machine=Machine(system=platform.platform(), python=platform.python_version()),
                 timings=Timings(seconds=seconds, tokens=self.outcome.tokens, cells_measured=self.outcome.measured),
+                groups=in_order(
+                    self.request.study.measure.queries, (g for cell, _, _ in self.shown for g in cell.groups)
+                ),
                 tables=self.tables,
                 shards=self.store.facts([key for _, key, _ in self.shown]),
             )

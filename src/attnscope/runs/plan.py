@@ -114,7 +114,8 @@ def model_axes(study: Study, description: Description, facts: ModelFacts) -> Mod
                 todo="choose from these heads",
             )
     picked = list(range(heads)) if study.measure.heads == "all" else list(dict.fromkeys(study.measure.heads))
-    return ModelAxes(chosen, picked, list(study.measure.queries), study.rules, study.measure.all_measures)
+    sets, removed = study.set_rules, study.removed_rules
+    return ModelAxes(chosen, picked, study.measure.queries, study.rules, sets, removed, study.measure.all_measures)
 
 
 def key_facts(study: Study, axes: ModelAxes, facts: ModelFacts) -> dict[str, object]:
@@ -127,7 +128,7 @@ def key_facts(study: Study, axes: ModelAxes, facts: ModelFacts) -> dict[str, obj
         "device": facts.device_type,
         "layers": list(axes.layers),
         "heads": list(axes.heads),
-        "queries": list(axes.queries),
+        "queries": study.measure.model_dump(mode="json")["queries"],
         "measures": sorted(axes.measures),
         "plugins": MEASURES.fingerprints if set(axes.measures) - set(MEASURES.built_in) else {},
         "generate": generated_tokens(study),
@@ -139,12 +140,19 @@ def generated_tokens(study: Study) -> int | None:
     return study.prompts.answer.generate if study.prompts.answer else None
 
 
-def memory_budget(lens: Lens, description: Description, axes: ModelAxes) -> Budget:
+def most_groups(study: Study, cells: Sequence[Cell]) -> int:
+    """How many query groups a prompt has at most; those of an answer that is still to be generated included."""
+    generated = (generated_tokens(study) or 0) * len(study.measure.series)
+    return max((len(cell.groups) for cell in cells), default=0) + generated
+
+
+def memory_budget(lens: Lens, description: Description, axes: ModelAxes, groups: int) -> Budget:
+    """groups: how many query groups a prompt has at most."""
     config = description.config.get_text_config()
     hidden = int(getattr(config, "hidden_size", 1024))
     heads = max(lens.heads_by_layer.values())
     width = int(getattr(config, "head_dim", None) or hidden // heads)
     between = int(getattr(config, "intermediate_size", None) or 4 * hidden)
     size = 2 if lens.loaded.dtype in ("bfloat16", "float16") else 4
-    each = bytes_per_token(hidden, between, heads, width, len(axes.layers), len(axes.queries), size)
+    each = bytes_per_token(hidden, between, heads, width, len(axes.layers), groups, size)
     return budget(lens.free_memory(), each, lens.loaded.device)

@@ -19,14 +19,15 @@ from attnscope.study.file import place_in
 from attnscope.study.prompts import PromptList
 from attnscope.study.schema import Study
 from attnscope.text.groups import GROUPS
+from attnscope.text.query_rules import QUERY_RULES
 from attnscope.text.rules import RULES
 from attnscope.text.sets import PROMPT_SETS
 
 LOCAL = "local"
 
-_IN_TABLES = tuple(each.group for each in (MEASURES, RULES, GROUPS, PROMPT_EDITS, SOURCES, PROMPT_SETS))
+_IN_TABLES = tuple(each.group for each in (MEASURES, RULES, GROUPS, QUERY_RULES, PROMPT_EDITS, SOURCES, PROMPT_SETS))
 
-MEASURING = 4  # raise it when the same cell would get different numbers
+MEASURING = 5  # raise it when the same cell would get different numbers
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -53,14 +53,23 @@ def axes_of(name: str, dimensions: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Labels:
-    """The labels along the axes of a shard's arrays."""
+    """The labels along the axes of a cell's arrays."""
 
     layers: Sequence[int] = ()
     heads: Sequence[int] = ()
     queries: Sequence[str] = ()
 
-    def as_json(self) -> dict[str, list[Any]]:
-        return {"layer": list(self.layers), "head": list(self.heads), "queries": list(self.queries)}
+
+def labels_as_json(labels: Mapping[str, Labels]) -> dict[str, Any]:
+    """The labels of each cell. Layers and heads are those of the batch; only query groups differ between cells."""
+    one = next(iter(labels.values()), Labels())
+    kinds = list(dict.fromkeys(tuple(each.queries) for each in labels.values()))
+    return {
+        "layer": list(one.layers),
+        "head": list(one.heads),
+        "queries": [list(each) for each in kinds],
+        "queries_of": {cell: kinds.index(tuple(each.queries)) for cell, each in labels.items()},
+    }
 
 
 class Shard:
@@ -73,7 +82,8 @@ class Shard:
             self._file, self._names = file, list(file.keys())
             content = json.loads(file.metadata()[METADATA])
             labels = content["labels"]
-            self.labels = Labels(labels["layer"], labels["head"], labels["queries"])
+            self._layers, self._heads, self._queries = labels["layer"], labels["head"], labels["queries"]
+            self._queries_of: dict[str, int] | None = labels.get("queries_of")
         except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
             raise AttnscopeError(
                 f"this is not a shard of a run ({type(error).__name__})",
@@ -81,6 +91,11 @@ class Shard:
                 allowed="a shard that 'attnscope run' wrote",
                 todo="repeat the same 'attnscope run'; it measures what is missing",
             ) from error
+
+    def labels(self, cell: str) -> Labels:
+        """The labels along the axes of a cell's arrays."""
+        mine = self._queries if self._queries_of is None else self._queries[self._queries_of[cell]]
+        return Labels(self._layers, self._heads, mine)
 
     @cached_property
     def arrays_by_cell(self) -> dict[str, list[str]]:

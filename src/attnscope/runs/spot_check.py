@@ -7,7 +7,7 @@ more in that prompt. Its mean over the sample is the floor below which a head's 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from attnscope.runs.manifest import Noise, Sample
 from attnscope.runs.measuring import measure_cells
 from attnscope.runs.store import Store
 from attnscope.runs.tables import ModelAxes
+from attnscope.text.query_rules import Group
 
 MOST_CELLS = 4
 SHARE = 0.1  # at most this share of the run's tokens,
@@ -56,23 +57,28 @@ def _rounding(lens: Lens, cells: Sequence[tuple[Cell, str]], store: Store, axes:
     dtype = lens.loaded.dtype
     try:
         with lens.wider() as reference:
-            moved = [_moved(lens, cell, key, store, axes) for cell, key in cells]
+            moved = [each for cell, key in cells for each in _moved(lens, cell, key, store, axes)]
     except PluginError:
         raise
     except (AttnscopeError, RuntimeError, TypeError, ValueError) as error:  # not all models compute in all formats
         return Noise(dtype=dtype, reason=str(error))
-    mean, most = np.mean(moved, 0), np.max(moved, (0, 1, 2))  # (layers, heads, groups), (groups,)
+    by_title: dict[str, list[NDArray[np.float64]]] = {}
+    for group, apart in moved:
+        by_title.setdefault(group.series or group.name, []).append(apart)
     return Noise(
         dtype=dtype,
         reference=reference,
-        moved={name: mean[:, :, place].tolist() for place, name in enumerate(axes.queries)},
-        most={name: float(most[place]) for place, name in enumerate(axes.queries)},
+        moved={title: np.mean(each, 0).tolist() for title, each in by_title.items()},
+        most={title: float(np.max(each)) for title, each in by_title.items()},
     )
 
 
-def _moved(lens: Lens, cell: Cell, key: str, store: Store, axes: ModelAxes) -> NDArray[np.float64]:
-    """(layers, heads, groups): the share of attention that goes elsewhere at higher precision."""
-    before = store.record(cell, key).received.values
-    again = measure_cells(lens, [cell], axes, [RECEIVED])[0].received.values
-    apart: NDArray[np.float64] = np.abs(again.astype(np.float64) - before).sum(-1) / 2
-    return apart
+def _moved(
+    lens: Lens, cell: Cell, key: str, store: Store, axes: ModelAxes
+) -> Iterator[tuple[Group, NDArray[np.float64]]]:
+    """By group, (layers, heads): the share of attention that goes elsewhere at higher precision."""
+    before = store.record(cell, key).received
+    again = measure_cells(lens, [cell], axes, [RECEIVED])[0].received
+    for group in cell.groups:
+        wide, narrow = (each.at(queries=group.name).values.astype(np.float64) for each in (again, before))
+        yield group, np.abs(wide - narrow).sum(-1) / 2

@@ -32,6 +32,7 @@ from attnscope.runs.shards import (
     Shard,
     axes_of,
     intact_shards,
+    labels_as_json,
     shard_path,
 )
 
@@ -126,7 +127,7 @@ class Store:
         shard = self._shards[path]
         names = [name for name in shard.arrays_by_cell[key] if name != ANSWER]
         arrays = {name: shard.array(key, name) for name in names}
-        labels = shard.labels
+        labels = shard.labels(key)
         return Record(cell.text.text, cell.tokens, labels.layers, labels.heads, labels.queries, arrays)
 
     def _array(self, cell: str, name: str) -> NDArray[Any] | None:
@@ -153,18 +154,18 @@ def shard_bytes(results: Mapping[str, MeasuredCell | RefusedCell]) -> bytes:
     """The same results give the same bytes."""
     arrays: dict[str, NDArray[Any]] = {}
     axes: dict[str, list[str]] = {}
-    labels = Labels()
+    labels: dict[str, Labels] = {}
     for key, result in results.items():
         if isinstance(result, RefusedCell):
             named: dict[str, NDArray[Any]] = {REFUSED: np.frombuffer(result.reason.encode(), dtype=np.uint8)}
         else:
             named = dict(result.record.arrays)
-            labels = Labels(result.record.layers, result.record.heads, result.record.queries)
+            labels[key] = Labels(result.record.layers, result.record.heads, result.record.queries)
             if result.answer is not None:
                 named[ANSWER] = np.asarray(result.answer, dtype=np.int64)
         for name, array in named.items():
             arrays[f"{key}/{name}"] = np.ascontiguousarray(array)
             axes[name] = axes_of(name, array.ndim)
-    content = {"format": 1, "axes": dict(sorted(axes.items())), "labels": labels.as_json()}
+    content = {"format": 2, "axes": dict(sorted(axes.items())), "labels": labels_as_json(labels)}
     data: bytes = save(arrays, {METADATA: json.dumps(content)})
     return data

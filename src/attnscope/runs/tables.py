@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from attnscope.places import writing
 from attnscope.records import DEFINED, RECEIVED, UNIFORM, VIEW, Record
+from attnscope.records.rest import shares_of_rest
 from attnscope.runs.cells import Cell
 from attnscope.runs.columns import TABLES
 from attnscope.runs.folder import RunFolder
@@ -18,7 +21,8 @@ from attnscope.runs.integrity import file_sha256
 from attnscope.runs.manifest import TableFacts
 from attnscope.runs.parquet import batch_of, coded, parquet_writer
 from attnscope.runs.store import Store
-from attnscope.text.classes import OTHER, membership
+from attnscope.text.classes import OTHER, REMOVED, membership, removed_tokens, set_membership
+from attnscope.text.query_rules import QueryRule
 
 GROUP = 32  # at most this many cells per row group,
 GROUP_NUMBERS = 2**24  # and about this many numbers
@@ -30,8 +34,13 @@ class ModelAxes:
 
     layers: Sequence[int]
     heads: Sequence[int]
-    queries: Sequence[str]
+    queries: Sequence[str | QueryRule]
+    """As in the study; which groups they make depends on the prompt."""
     classes: Mapping[str, str]
+    sets: Mapping[str, str] = field(default_factory=dict)
+    """Sets of tokens beside the classes."""
+    removed: Sequence[str] = ()
+    """The rules of tokens that are left out of classes and sets."""
     measures: Sequence[str] = (RECEIVED,)
 
 
@@ -87,7 +96,7 @@ def row_groups(cells: Sequence[Finished]) -> Iterator[list[Finished]]:
     numbers = 0
     for each in cells:
         cell, _, axes = each
-        more = len(cell.tokens) * len(axes.layers) * len(axes.heads) * len(axes.queries)
+        more = len(cell.tokens) * len(axes.layers) * len(axes.heads) * len(cell.groups)
         if group and (len(group) == GROUP or numbers + more > GROUP_NUMBERS):
             yield group
             group, numbers = [], 0
@@ -109,6 +118,7 @@ def _prompts(cell: Cell, key: str, axes: ModelAxes, record: Record) -> pa.Record
         "spans": [[vars(span) for span in cell.text.spans]],
         "tokens": len(cell.tokens),
         "inserted": cell.inserted,
+        "query_groups": [cell.queries],
         "aligned": any(place is not None for place in cell.alignment.base),
         "remerged": len(cell.alignment.remerged),
         "cell": key,
@@ -126,6 +136,7 @@ def _tokens(cell: Cell, key: str, axes: ModelAxes, record: Record) -> pa.RecordB
         "start": [token.start for token in tokens],
         "end": [token.end for token in tokens],
         "special": [token.special for token in tokens],
+        "removed": _removed(cell, axes),
         "base_position": list(cell.alignment.base),
     }
     return batch_of("tokens", _where(cell) | columns, len(tokens))
@@ -133,15 +144,24 @@ def _tokens(cell: Cell, key: str, axes: ModelAxes, record: Record) -> pa.RecordB
 
 def _mass(cell: Cell, key: str, axes: ModelAxes, record: Record) -> pa.RecordBatch:
     """Rows by query group, layer, head, measure and class."""
-    shares = membership(axes.classes, cell.text.text, cell.tokens, cell.text.spans)  # (classes, keys)
+    prompt = cell.text.text, cell.tokens, cell.text.spans
+    shares = np.concatenate([membership(axes.classes, *prompt), set_membership(axes.sets, *prompt)])
+    removed = _removed(cell, axes)
     view = record.arrays[VIEW]
     names = [name for name in axes.measures if record.arrays[name].ndim == 4]
     masses, expectations = [], []
-    for name in names:  # (layers, heads, groups, keys) -> (groups, layers, heads, classes)
-        mass = (record.arrays[name].astype(np.float64) @ shares.T).transpose(2, 0, 1, 3)
-        uniform = (record.arrays[f"{name}{UNIFORM}"].astype(np.float64) @ shares.T)[view].transpose(2, 0, 1, 3)
+    for name in names:  # (layers, heads, groups, keys) -> (groups, layers, heads, classes and sets)
+        if not axes.removed:
+            summed = partial(_summed, shares=shares)
+        elif name == RECEIVED:
+            summed = partial(_summed_rest, shares=shares, removed=removed)
+        else:  # a key's other measures don't depend on which keys are left
+            summed = partial(_summed, shares=np.concatenate([shares, removed[None]]))
+        mass = summed(record.arrays[name]).transpose(2, 0, 1, 3)
+        uniform = summed(record.arrays[f"{name}{UNIFORM}"])[view].transpose(2, 0, 1, 3)
         masses.append(mass)
         expectations.append(np.broadcast_to(uniform, mass.shape))
+    tokens = [*axes.classes, OTHER, *axes.sets, *([REMOVED] if axes.removed else [])]
     stacked, expected = np.stack(masses, 3), np.stack(expectations, 3)  # (groups, layers, heads, measures, classes)
     group, layer, head, measure, number = np.indices(stacked.shape).reshape(5, -1)
     columns = {
@@ -149,11 +169,29 @@ def _mass(cell: Cell, key: str, axes: ModelAxes, record: Record) -> pa.RecordBat
         "layer": np.asarray(record.layers, dtype=np.int16)[layer],
         "head": np.asarray(record.heads, dtype=np.int16)[head],
         "measure": coded(names, measure),
-        "token_class": coded([*axes.classes, OTHER], number),
-        "mass": stacked.ravel(),
-        "expected": expected.ravel(),
+        "token_class": coded(tokens, number),
+        "mass": pa.array(stacked.ravel(), from_pandas=True),
+        "expected": pa.array(expected.ravel(), from_pandas=True),
     }
     return batch_of("mass", _where(cell) | columns, stacked.size)
+
+
+def _removed(cell: Cell, axes: ModelAxes) -> NDArray[np.bool_]:
+    return removed_tokens(axes.removed, cell.text.text, cell.tokens, cell.text.spans)
+
+
+def _summed(numbers: NDArray[Any], shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Numbers (..., keys) summed over the keys of each of `shares` (sets, keys): (..., sets)."""
+    summed: NDArray[np.float64] = numbers.astype(np.float64) @ shares.T
+    return summed
+
+
+def _summed_rest(
+    received: NDArray[Any], shares: NDArray[np.float64], removed: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """The same as shares of what is left without the removed keys, and at the end what these receive, of all."""
+    rest = np.where(removed, 0.0, shares_of_rest(received, removed))
+    return np.concatenate([_summed(rest, shares), _summed(received, removed[None].astype(np.float64))], -1)
 
 
 def _heads(cell: Cell, key: str, axes: ModelAxes, record: Record) -> pa.RecordBatch:

@@ -72,14 +72,24 @@ class ClassSpec(Spec):
         return {"anyOf": [{"type": "string", "minLength": 1}, described]}
 
 
-def _from_text(text: str) -> dict[str, Any]:
+def checked_rule(text: str) -> str:
+    """A rule written as text, if it can be read."""
+    _parsed(text)
+    return text
+
+
+def _parsed(text: str) -> Rule:
     try:
-        rule = parse_rule(text)
+        return parse_rule(text)
     except PluginError:
         raise
     except AttnscopeError as error:
         context = {"why": error.what, "near": f"{error.allowed}; {error.todo}"}
         raise PydanticCustomError("one_of", "{why}", context) from None
+
+
+def _from_text(text: str) -> dict[str, Any]:
+    rule = _parsed(text)
     return {rule.kind.study_key: rule.argument or True, "within": rule.within, "share": rule.share}
 
 

@@ -13,10 +13,12 @@ from attnscope.errors import near
 from attnscope.measures import MEASURES
 from attnscope.measures.names import KEPT, MOVED, OF_INSERTIONS, head_measures, map_measures
 from attnscope.measures.patterns import PATTERNS
+from attnscope.quantities import QUANTITIES
 from attnscope.study.schema import NAME, FigureSpec, PromptsSpec, Study
-from attnscope.text.classes import OTHER
+from attnscope.text.classes import OTHER, REMOVED, Rule, parse_rule
 from attnscope.text.groups import GROUPS, known_groups
 from attnscope.text.layout import Layout, Layouts
+from attnscope.text.query_rules import MOST, QueryRule, sources_of, titles_of
 from attnscope.text.rules import RULES
 from attnscope.text.segments import ANSWER, INSERTED, SELECTORS, TEMPLATE, Selector, Span, selector_problem
 from attnscope.text.sets import PROMPT_SETS
@@ -58,6 +60,7 @@ def problems(study: Study) -> Iterator[Problem]:
     yield from _of_conditions(study)
     yield from _of_classes(study)
     yield from _of_measure_names(study)
+    yield from _of_quantities(study)
     own = layouts_of(study.prompts)
     layouts = own or _layouts_of_set(study.prompts)
     for problem in segment_problems(study, layouts) if layouts is not None else ():
@@ -100,14 +103,43 @@ def _labels(places: Sequence[tuple[str | int, ...]], labels: Sequence[str]) -> I
 
 
 def _of_classes(study: Study) -> Iterator[Problem]:
-    for name in study.classes:
+    every = [("classes", name) for name in study.classes] + [("also", name) for name in study.also]
+    for key, name in every:
         if not re.match(NAME, name):
-            yield Problem(("classes", name), f"'{name}' has the wrong form", NAMED)
-        if name in (OTHER, *map_measures()):
-            yield Problem(("classes", name), f"'{name}' is a reserved name", "any other name")
-    names = [*study.classes, OTHER]
-    labels = [*(spec.label or name for name, spec in study.classes.items()), OTHER]
-    yield from _labels([("classes", name, "label") for name in names], labels)
+            yield Problem((key, name), f"'{name}' has the wrong form", NAMED)
+        if name in (OTHER, REMOVED, *map_measures()):
+            yield Problem((key, name), f"'{name}' is a reserved name", "any other name")
+        if key == "also" and name in study.classes:
+            yield Problem((key, name), f"there is already a class '{name}'", "each name once")
+    specs = {**study.also, **study.classes}
+    labels = [*(specs[name].label or name for _, name in every), OTHER]
+    yield from _labels([*((key, name, "label") for key, name in every), ("classes", OTHER)], labels)
+
+
+def _of_quantities(study: Study) -> Iterator[Problem]:
+    taken = (*study.token_sets, REMOVED, *map_measures())
+    conditions = [spec.name for spec in study.conditions]
+    for name, quantity in study.quantities.items():
+        at = ("quantities", name)
+        if not re.match(NAME, name):
+            yield Problem(at, f"'{name}' has the wrong form", NAMED)
+        if name in taken:
+            yield Problem(at, f"'{name}' is a class, a set or a measure already", "any other name")
+        with QUANTITIES.blamed(quantity.key, "names"):
+            needed = [
+                *((each, "class or set", study.token_sets) for each in quantity.token_sets),
+                *((each, "condition", conditions) for each in quantity.conditions),
+                *((each, "measured number per key", _per_key(study)) for each in quantity.measures),
+                *((each, "series of query groups", study.measure.series) for each in quantity.series),
+            ]
+        for (path, used), what, known in needed:
+            if used not in known:
+                yield Problem((*at, *path), f"there is no {what} '{used}'", near(used, known or ["(none)"]))
+
+
+def _per_key(study: Study) -> list[str]:
+    """The measures with one number per key that the study measures."""
+    return [name for name in study.measure.all_measures if name in MEASURES.members and MEASURES.members[name].axes]
 
 
 def _of_measure_names(study: Study) -> Iterator[Problem]:
@@ -190,27 +222,38 @@ def _missing(selector: str, layout: Layout, study: Study, parts: Sequence[Span] 
 
 def _of_segments(study: Study, layout: Layout, parts: Sequence[Span] | None) -> Iterator[Problem]:
     """Segments that classes and query groups name."""
-    answer = [ANSWER] if study.prompts.answer else []
-    for name, spec in study.classes.items():
-        rule = spec.parsed
+    named_rules: list[tuple[tuple[str | int, ...], Rule]] = [
+        *((("classes", name), spec.parsed) for name, spec in study.classes.items()),
+        *((("also", name), spec.parsed) for name, spec in study.also.items()),
+        *((("without", place), parse_rule(rule)) for place, rule in enumerate(study.removed_rules)),
+    ]
+    for at, rule in named_rules:
         with RULES.blamed(rule.kind.name, "segments"):
             named = [(rule.kind.study_key, segment) for segment in rule.kind.segments(rule.argument)]
         for key, segment in [*named, *([("within", rule.within)] if rule.within is not None else [])]:
             missing = _missing(segment, layout, study, parts)
             if missing is not None:
-                yield Problem(("classes", name, key), *missing)
-    segments = [*layout.segments, *answer]
+                yield Problem(at if at[0] == "without" else (*at, key), *missing)
+    yield from _of_queries(study, layout, parts)
+
+
+def _of_queries(study: Study, layout: Layout, parts: Sequence[Span] | None) -> Iterator[Problem]:
+    """Groups and segments that queries name, alone or in a rule."""
+    segments = [*layout.segments, *([ANSWER] if study.prompts.answer else [])]
     groups = known_groups(segments)
-    for number, group in enumerate(study.measure.queries):
-        at = ("measure", "queries", number)
-        if group in study.measure.queries[:number]:
-            yield Problem(at, f"'{group}' is listed twice", "each group once")
-        missing = None if group in groups else _missing(group, layout, study, parts)
+    titles = titles_of(study.measure.queries)
+    for (number, *path), name in sources_of(study.measure.queries):
+        at = ("measure", "queries", number, *path)
+        if titles[int(number)] in titles[: int(number)]:
+            todo = "each group once; a rule may have a name of its own, as in {each: answer, name: word}"
+            yield Problem(at, f"'{titles[int(number)]}' is listed twice", todo)
+        missing = None if name in groups else _missing(name, layout, study, parts)
         if missing is not None:
-            hint = " (prompts have no answer)" if group == ANSWER else ""
-            yield Problem(at, f"unknown query group '{group}'{hint}", near(group, groups))
-        elif group in segments and group in GROUPS.members and group != ANSWER:
-            yield Problem(at, f"'{group}' is a query group and a segment", "another name for the segment")
+            of_answer = GROUPS.members[name].segment == ANSWER if name in GROUPS.members else False
+            hint = " (prompts have no answer)" if of_answer else ""
+            yield Problem(at, f"unknown query group '{name}'{hint}", near(name, groups))
+        elif name in segments and name in GROUPS.members and name != ANSWER:
+            yield Problem(at, f"'{name}' is a query group and a segment", "another name for the segment")
 
 
 def figure_problems(study: Study, figure: FigureSpec, number: int = 0) -> Iterator[Problem]:
@@ -218,9 +261,18 @@ def figure_problems(study: Study, figure: FigureSpec, number: int = 0) -> Iterat
     known = {"models": [spec.label for spec in study.models], "conditions": [spec.name for spec in study.conditions]}
     for key, words in known.items():
         yield from name_problems(getattr(figure, key) or (), words, ("figures", number, key))
-    if figure.queries is not None and figure.queries not in study.measure.queries:
+    if figure.queries is not None and not _may_be_measured(study, figure.queries):
         what = f"query group '{figure.queries}' is not measured"
-        yield Problem(("figures", number, "queries"), what, near(figure.queries, study.measure.queries))
+        allowed = near(figure.queries, [*study.measure.groups, *study.measure.series])
+        yield Problem(("figures", number, "queries"), what, allowed)
+
+
+def _may_be_measured(study: Study, queries: str) -> bool:
+    """Whether a study has a group or series of this name; how many groups a series has is known from the prompts."""
+    if queries in (*study.measure.groups, *study.measure.series):
+        return True
+    rules = [each for each in study.measure.queries if isinstance(each, QueryRule)]
+    return any(rule.group(number).name == queries for rule in rules for number in range(1, MOST + 1))
 
 
 def name_problems(names: Sequence[str], known: Sequence[str], at: tuple[str | int, ...]) -> Iterator[Problem]:
@@ -234,7 +286,7 @@ def name_problems(names: Sequence[str], known: Sequence[str], at: tuple[str | in
 
 def unmeasured(study: Study, queries: str | None) -> dict[str, str]:
     """Measures that are not available for a query group (by default the first), with the reason."""
-    one_query = (queries or study.measure.queries[0]) == "last"
+    one_query = (queries or study.measure.groups[0]) == "last"
     reasons = {
         name: f"not measured: write measures: [{name}]"
         for name in head_measures()

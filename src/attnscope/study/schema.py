@@ -6,18 +6,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, SerializeAsAny, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
+from attnscope.quantities import AnyQuantity
 from attnscope.spec import NamedSpec
 from attnscope.spec import Spec as Spec
 from attnscope.study.classes import ClassSpec as ClassSpec
+from attnscope.study.classes import checked_rule
 from attnscope.study.conditions import ConditionSpec as ConditionSpec
 from attnscope.study.field_types import COLOUR as COLOUR
 from attnscope.study.field_types import LINE as LINE
 from attnscope.study.field_types import NAME as NAME
 from attnscope.study.field_types import Colour, Line, Name, names_in_schema
-from attnscope.text.groups import GROUPS
+from attnscope.text.classes import OTHER, PREFIX, REMOVED
+from attnscope.text.query_rules import Queries, QueryRule, in_series, titles_of
 from attnscope.text.sets import PROMPT_SETS
 
 
@@ -176,11 +187,11 @@ Heads = Annotated[Literal["all"] | Numbers, _choice("heads", "all, or a list of 
 class MeasureSpec(Spec):
     """What is measured."""
 
-    queries: list[str] = Field(
+    queries: list[Queries] = Field(
         default=["last"],
         min_length=1,
-        description="The queries to average over: last, all, answer, another query group, or a segment.",
-        json_schema_extra=names_in_schema(GROUPS, closed=False),
+        description="The queries to average over: last, all, answer, writing, a segment, or a rule that makes groups, "
+        "such as {each: answer}; see below.",
     )
     layers: Layers = Field("all", description="all, numbers from 0, or {depths: [0, 0.5, 1]}.")
     heads: Heads = Field("all", description="all, or numbers from 0.")
@@ -188,6 +199,22 @@ class MeasureSpec(Spec):
         default=["received"],
         description="The names of the measures (see below); `received` is always included.",
     )
+
+    @property
+    def groups(self) -> list[str]:
+        """The names of the query groups that belong to no series."""
+        return [title for title in titles_of(self.queries) if title not in self.series]
+
+    @property
+    def series(self) -> list[str]:
+        """The titles of the series of query groups."""
+        return in_series(self.queries)
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """By title of each series: the group or segment that it is taken from."""
+        rules = [each for each in self.queries if isinstance(each, QueryRule) and each.title in self.series]
+        return {rule.title: rule.source[1] for rule in rules}
 
     @property
     def all_measures(self) -> list[str]:
@@ -207,7 +234,18 @@ class MeasureSpec(Spec):
     @field_validator("queries", "measures", mode="before")
     @classmethod
     def _one_alone(cls, data: Any) -> Any:
-        return [data] if isinstance(data, str) else data
+        return [data] if isinstance(data, str | dict) else data
+
+    @field_validator("queries", mode="after")
+    @classmethod
+    def _with_a_whole(cls, queries: list[str | QueryRule]) -> list[str | QueryRule]:
+        """Comparisons and maps are of one group: if there are only series, also of what the first is taken from.
+
+        It comes after all others, so that their places in the file stay theirs.
+        """
+        first = queries[0]
+        whole = [] if isinstance(first, str) or len(in_series(queries)) < len(queries) else [first.source[1]]
+        return [*queries, *whole]
 
 
 @dataclass(frozen=True)
@@ -242,6 +280,23 @@ class FigureSpec(Spec):
         return Asked()
 
 
+REMOVED_WORDS = {"special": "special:", "first": "position:0"}
+"""Short names of what is often left out."""
+
+
+def _removable(written: str) -> str:
+    """Refuse what is neither a short name nor a class rule."""
+    if written in REMOVED_WORDS:
+        return written
+    if PREFIX.match(written) is None:  # a set of characters would be taken for a name
+        near = f"{', '.join(REMOVED_WORDS)}, or a class rule such as segment:template"
+        raise PydanticCustomError("one_of", "'{given}' names no tokens", {"given": written, "near": near})
+    return checked_rule(written)
+
+
+Removed = Annotated[str, AfterValidator(_removable)]
+
+
 class Study(Spec):
     """A study: models, prompts, conditions, classes, what to measure, which figures."""
 
@@ -261,6 +316,22 @@ class Study(Spec):
         "having no change: within the margin on either side (two one-sided tests).",
     )
     classes: dict[str, ClassSpec] = Field(default_factory=dict, description="Classes of tokens; `other` always exists.")
+    also: dict[str, ClassSpec] = Field(
+        default_factory=dict,
+        description="Sets of tokens beside the classes. Each has all that its rule claims, whatever classes have, so "
+        "sets may overlap; classes never do, and their shares add up.",
+    )
+    without: list[Removed] = Field(
+        default_factory=list,
+        description="Tokens to leave out: special (special tokens), first (the first token of the prompt) or a class "
+        "rule such as segment:template. What attention they receive is reported as `removed`; masses, lines, strips "
+        "and maps are shares of the rest.",
+    )
+    quantities: dict[str, AnyQuantity] = Field(
+        default_factory=dict,
+        description="Numbers derived from what classes and sets receive, such as a lookback ratio. Maps, trajectories "
+        "and comparisons have them by name.",
+    )
     measure: MeasureSpec = Field(default_factory=lambda: MeasureSpec(), description="What is measured.")
     figures: list[SerializeAsAny[FigureSpec]] = Field(default_factory=list, description="The figures.")
 
@@ -272,10 +343,30 @@ class Study(Spec):
         again = [spec for spec in conditions if spec.control == "redraw" and spec.name not in drawn]
         return [*conditions, *(spec.redrawn() for spec in again)]
 
+    @field_validator("without", mode="before")
+    @classmethod
+    def _one_removed(cls, data: Any) -> Any:
+        return [data] if isinstance(data, str) else data
+
     @property
     def rules(self) -> dict[str, str]:
         """The rule of each class, as text."""
         return {name: spec.rule for name, spec in self.classes.items()}
+
+    @property
+    def set_rules(self) -> dict[str, str]:
+        """The rule of each set beside the classes, as text."""
+        return {name: spec.rule for name, spec in self.also.items()}
+
+    @property
+    def token_sets(self) -> list[str]:
+        """Everything that has a mass: the classes, `other`, the sets beside them, `removed` if tokens are left out."""
+        return [*self.classes, OTHER, *self.also, *([REMOVED] if self.without else [])]
+
+    @property
+    def removed_rules(self) -> list[str]:
+        """The rules of the tokens that are left out."""
+        return [REMOVED_WORDS.get(each, each) for each in self.without]
 
     def condition(self, name: str) -> ConditionSpec:
         return next(spec for spec in self.conditions if spec.name == name)

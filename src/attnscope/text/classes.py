@@ -31,6 +31,8 @@ from attnscope.text.segments import Span, characters_of
 from attnscope.text.tokens import Token
 
 OTHER = "other"
+REMOVED = "removed"
+"""The set of tokens that a study leaves out."""
 WITHIN, CHARACTERS = "in:", "chars"
 SHARES = ("characters", "whole", "majority", "first")
 """How a token that mixes classes is counted; the first is the default."""
@@ -188,6 +190,22 @@ def membership(
             owners = np.minimum(character_owner[token.start : token.end], token_owner[place])
             shares[:, token.position] = _shared(owners, ways)
     return shares
+
+
+def set_membership(
+    sets: Mapping[str, str], text: str, tokens: Sequence[Token], spans: Sequence[Span] = ()
+) -> NDArray[np.float64]:
+    """(sets, tokens): each token's share in each set, whatever the others have."""
+    shares = [membership({name: rule}, text, tokens, spans)[0] for name, rule in sets.items()]
+    return np.stack(shares) if shares else np.zeros((0, len(tokens)))
+
+
+def removed_tokens(
+    rules: Sequence[str], text: str, tokens: Sequence[Token], spans: Sequence[Span] = ()
+) -> NDArray[np.bool_]:
+    """(tokens,): which tokens rules claim any part of."""
+    whole = {f"{place}": shared_by(rule, "whole") for place, rule in enumerate(rules)}
+    return np.asarray(set_membership(whole, text, tokens, spans).any(0))
 
 
 def _shared(owners: NDArray[np.int64], ways: Sequence[str]) -> NDArray[np.float64]:

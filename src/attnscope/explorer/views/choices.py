@@ -32,7 +32,7 @@ class HeadChoice:
     def check(self, run: Run) -> None:
         """Refuse a head that the run doesn't have."""
         check_name(self.model, run.models, "model")
-        check_name(self.queries, run.study.measure.queries, "queries")
+        check_name(self.queries, [group.name for group in run.groups], "queries")
         for what, number, measured in (
             ("layer", self.layer, run.layers(self.model)),
             ("head", self.head, run.heads(self.model)),

@@ -39,15 +39,15 @@ def pair(run: Run, left: HeadSide, right: HeadSide) -> Pair:
         side.check(run)
     prompts, values = _shared_masses(run, left, right)
     differences = values[1] - values[0]
-    lacking = ~(values[0].any(0) & values[1].any(0))
+    lacking = ~(np.nan_to_num(values[0]).any(0) & np.nan_to_num(values[1]).any(0))
     differences[:, lacking] = np.nan  # a class that one side lacks has no difference
     estimated = effects(differences, clusters=run.clusters(prompts), seed=run.study.seed)
     certain = _by_edits(run, left, right)
-    rates = discoveries(np.where([name in certain for name in run.classes], np.nan, estimated.p))
+    rates = discoveries(np.where([name in certain for name in run.token_sets], np.nan, estimated.p))
     floor = _rounding(run, (left, right))
     means = [mean_of_seen(each, 0) for each in values]
     rows = []
-    for number, name in enumerate(run.classes):
+    for number, name in enumerate(run.token_sets):
         difference, q = _known(means[1][number] - means[0][number]), _known(rates[number])
         rows.append(
             PairRow(
@@ -59,7 +59,7 @@ def pair(run: Run, left: HeadSide, right: HeadSide) -> Pair:
                 high=_known(estimated.high[number]),
                 q=q,
                 significant=_significant(difference, q, floor),
-                n=len(prompts),
+                n=int(estimated.n[number]),
             )
         )
     return Pair(rows=rows, facts=list(_facts(run, left, right, prompts.tolist())))
@@ -73,12 +73,11 @@ def _by_edits(run: Run, left: HeadSide, right: HeadSide) -> set[str]:
 
 def _shared_masses(run: Run, left: HeadSide, right: HeadSide) -> tuple[Any, list[np.ndarray[Any, Any]]]:
     """The prompts that both sides have, and each side's masses on them, (prompts, classes)."""
-    stored = [masses(run, side.head.model, side.condition) for side in (left, right)]
+    stored = [masses(run, side.head.model, side.condition, side.head.queries) for side in (left, right)]
     prompts, *rows = np.intersect1d(stored[0].prompts, stored[1].prompts, return_indices=True)
     values = []
     for side, each, which in zip((left, right), stored, rows, strict=True):
-        group = run.study.measure.queries.index(side.head.queries)
-        values.append(each.mass[which, group][:, *side.head.index(run)])
+        values.append(each.mass[which][:, *side.head.index(run)])
     return prompts, values
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import polars as pl
 
 from attnscope.analysis.compared import family
 from attnscope.analysis.comparisons import Comparison, comparisons
 from attnscope.analysis.head_kinds import head_kinds
 from attnscope.analysis.run import Run
-from attnscope.analysis.sides import MASS, masses, seen_classes
+from attnscope.analysis.sides import MASS, masses
+from attnscope.analysis.spread import mean_of_seen
 from attnscope.explorer.responses import HeadFacts, Rank
 from attnscope.explorer.views.choices import HeadChoice
 from attnscope.figures import selection
@@ -38,16 +40,15 @@ def head_facts(run: Run, choice: HeadChoice) -> HeadFacts:
 
 def _ranks(run: Run, choice: HeadChoice) -> Iterator[Rank]:
     """The head's rank by mass on each class, under each condition."""
-    group = run.study.measure.queries.index(choice.queries)
     for name in run.conditions:
         if not run.has(choice.model, name):
             continue
-        means = masses(run, choice.model, name).mass[:, group].mean(0)  # (layers, heads, classes)
-        seen = seen_classes(run, choice.model, name)
-        for number, token_class in enumerate(run.classes):
-            if token_class not in seen:
-                continue
+        arrays = masses(run, choice.model, name, choice.queries)
+        means = mean_of_seen(arrays.mass, 0)  # (layers, heads, classes and sets)
+        for number, token_class in enumerate(arrays.names):
             every_head = means[..., number]
+            if np.isnan(every_head[choice.index(run)]):
+                continue
             value = float(every_head[choice.index(run)])
             label = f"{selection.class_label(run, token_class)}, {selection.condition_label(run, name)}"
             yield Rank(what=label, value=value, rank=1 + int((every_head > value).sum()), of=every_head.size)

@@ -30,7 +30,7 @@ PRELOADED = 4  # pairs of a model and a condition that are read before anyone as
 def preload(run: Run) -> None:
     """Read what the first click on a run would have to wait for."""
     for model, condition in list(product(run.models, run.conditions))[:PRELOADED]:
-        masses(run, model, condition)
+        masses(run, model, condition, run.queries[0])
     run.cells.verify_all()
     model = run.models[0]
     panel = {"model": model, "layer": run.layers(model)[0], "head": run.heads(model)[0]}
@@ -54,8 +54,8 @@ def run_facts(name: str, run: Run) -> responses.RunFacts:
         first_prompt=min(prompts),
         models=[_model(run, label) for label in run.models],
         conditions=[_condition(run, each) for each in run.conditions],
-        queries=[responses.Choice(name=each, label=selection.group_words(each)) for each in run.study.measure.queries],
-        classes=[_class(run, each) for each in run.classes],
+        queries=[responses.Choice(name=each.name, label=selection.group_words(each.name)) for each in run.groups],
+        classes=[_class(run, each) for each in run.token_sets],
         measures=list(_measures(run)),
         figures=[_figure(spec) for spec in run.study.figures if _is_shown(run, spec)],
         empty=empty_classes(run),
@@ -81,18 +81,18 @@ def _condition(run: Run, name: str) -> responses.ConditionFacts:
     label = selection.condition_label(run, name)
     inserts = run.study.condition(name).inserts
     seen = {each for model in run.models for each in seen_classes(run, model, name)}
-    without = [each for each in run.classes if each not in seen]
+    without = [each for each in run.token_sets if each not in seen]
     return responses.ConditionFacts(name=name, label=label, colour=colours[label], inserts=inserts, without=without)
 
 
 def _class(run: Run, name: str) -> responses.Choice:
     label = selection.class_label(run, name)
-    return responses.Choice(name=name, label=label, colour=selection.class_colours(run, run.classes)[label])
+    return responses.Choice(name=name, label=label, colour=selection.class_colours(run, run.token_sets)[label])
 
 
 def _measures(run: Run) -> Iterator[responses.MeasureFacts]:
-    groups = run.study.measure.queries
-    for name in run.classes:
+    groups = [group.name for group in run.groups]
+    for name in run.token_sets:
         label = selection.class_label(run, name)
         yield responses.MeasureFacts(name=name, label=label, queries=groups, enrichment=True)
     for name in map_measures():
@@ -135,7 +135,7 @@ def comparisons(run: Run) -> list[responses.ComparisonTables]:
                     rows=[list(row) for row in table.rows],
                     grayed=list(table.grayed),
                 )
-                for queries in run.study.measure.queries
+                for queries in run.queries
                 for table in tables_of(each, queries)
             ],
         )

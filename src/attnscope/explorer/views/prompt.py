@@ -44,7 +44,7 @@ class PromptChoice:
     def check(self, run: Run) -> None:
         check_name(self.model, run.models, "model")
         check_name(self.condition, run.conditions, "condition")
-        check_name(self.queries, run.study.measure.queries, "queries")
+        check_name(self.queries, [group.name for group in run.groups], "queries")
 
     def spec(self) -> StripOptions:
         """The same choice as a figure of a study."""

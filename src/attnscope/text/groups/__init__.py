@@ -24,11 +24,14 @@ GROUPS: Registry[QueryGroup] = Registry(
     is_member=lambda thing: isinstance(thing, QueryGroup),
 )
 
+Rows = tuple[int, ...]
+"""The positions of a group's queries, in order."""
+
 WITHOUT_TOKENS = ("last", "all")
 """Groups that depend only on the number of tokens; `attnscope.attention` knows them by name."""
 
 
-def rows_of(name: str, tokens: Sequence[Token], segments: Sequence[str], spans: Sequence[Span] = ()) -> tuple[int, ...]:
+def rows_of(name: str, tokens: Sequence[Token], segments: Sequence[str], spans: Sequence[Span] = ()) -> Rows:
     """The positions of a group's queries, in order; name: a group's, or a selector of segments.
 
     segments: the segment of each token; spans: of the text. Empty if the prompt has no such query.
@@ -64,7 +67,11 @@ def find_group(name: str, segments: Collection[str], where: str) -> None:
 def group_words(name: str) -> str:
     """A query group in a sentence, as in "attention from the last token"."""
     group = GROUPS.members.get(name)
-    return f"the tokens of {name}" if group is None else group.words
+    if group is not None:
+        return group.words
+    if " " in name:  # a query rule's groups are named in words
+        return f"the {name}" if name.startswith("last ") else name
+    return f"the tokens of {name}"
 
 
-__all__ = ["GROUPS", "WITHOUT_TOKENS", "QueryGroup", "find_group", "group_words", "known_groups", "rows_of"]
+__all__ = ["GROUPS", "WITHOUT_TOKENS", "QueryGroup", "Rows", "find_group", "group_words", "known_groups", "rows_of"]

@@ -26,6 +26,8 @@ class QueryGroup:
     rows: Rows
     segment: str | None = None
     """The segment it needs, if not all prompts have one."""
+    ahead: int = 0
+    """How many tokens after a row the token comes that the row is about: 1 where rows are those that write a token."""
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):

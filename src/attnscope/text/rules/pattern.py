@@ -2,36 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-import regex
-
-from attnscope.errors import AttnscopeError
+from attnscope.text.patterns import matched_characters, pattern_problem
 from attnscope.text.rules.rule import Claims, ClassRule, Tokenized
-
-SECONDS = 10  # for one prompt
-
-
-def _problem(argument: str) -> str | None:
-    try:
-        regex.compile(argument)
-    except regex.error as error:
-        return f"the pattern can't be read: {error}"
-    return None
 
 
 def _claims(argument: str, prompt: Tokenized) -> Claims:
-    matched = np.zeros(len(prompt.text), dtype=bool)
-    try:
-        for match in regex.compile(argument).finditer(prompt.text, timeout=SECONDS):
-            matched[slice(*match.span())] = True
-    except TimeoutError as error:
-        raise AttnscopeError(
-            "the pattern of a class takes too long",
-            where=f"'re:{argument}'",
-            allowed=f"at most {SECONDS} seconds per prompt",
-            todo="write a simpler pattern",
-        ) from error
-    return Claims(characters=matched)
+    return Claims(characters=matched_characters(argument, prompt.text, "a class", f"'re:{argument}'"))
 
 
 PATTERN = ClassRule(
@@ -39,6 +15,6 @@ PATTERN = ClassRule(
     key="regex",
     meaning="What this pattern matches in the text.",
     claims=_claims,
-    problem=_problem,
+    problem=pattern_problem,
     within=True,
 )

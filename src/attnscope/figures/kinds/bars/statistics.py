@@ -16,7 +16,7 @@ from attnscope.analysis.means import mean_over_prompts
 from attnscope.analysis.one_way import by_edits_alone
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import Side, masses
-from attnscope.analysis.spread import cut_to_shares
+from attnscope.analysis.spread import cut_to_shares, mean_of_seen
 from attnscope.figures import selection
 from attnscope.figures.kind import Column
 from attnscope.figures.kinds.bars.options import BarsOptions
@@ -83,6 +83,7 @@ def _of_model(run: Run, options: BarsOptions, model: str) -> _OfModel:
     labels, shown, names = options.models_of(run), options.conditions_of(run), selection.classes(run, options)
     layers = selection.layers(run, options, model)
     by_prompt = pl.concat([_over_heads(run, options, Side(run, model, name)) for name in shown])
+    by_prompt = by_prompt.filter(pl.col("mass").is_not_nan())  # prompts that lack a class don't count in its mean
     total = by_prompt.group_by("condition", "layer", "prompt", maintain_order=True).agg(pl.col("mass").sum())
     keys = ["condition", "layer"]
     means = cut_to_shares(mean_over_prompts(by_prompt, [*keys, "token_class"], "mass", run.cluster_of), "low", "high")
@@ -120,14 +121,11 @@ def _place(column: str, order: Sequence[Any]) -> pl.Expr:
 def _over_heads(run: Run, options: BarsOptions, side: Side) -> pl.DataFrame:
     """condition, layer, token_class, prompt, mass, expected: mean over the heads shown."""
     layers, names = selection.layers(run, options, side.model), selection.classes(run, options)
-    by_class = masses(run, side.model, side.condition)
-    group = run.study.measure.queries.index(selection.queries(run, options))
+    by_class = masses(run, side.model, side.condition, selection.queries(run, options))
     heads = [run.heads(side.model).index(head) for head in selection.heads(run, options, side.model)]
-    which = np.ix_(
-        [run.layers(side.model).index(layer) for layer in layers], heads, [run.classes.index(name) for name in names]
-    )
-    mass, expected = (
-        each[:, group].transpose(1, 2, 3, 0)[which].mean(1).transpose(2, 0, 1)
+    places = [run.layers(side.model).index(layer) for layer in layers]
+    mass, expected = (  # (prompts, layers, classes)
+        mean_of_seen(each[:, places][:, :, heads][..., [by_class.names.index(name) for name in names]], 2)
         for each in (by_class.mass, by_class.expected)
     )
     prompt, layer, name = np.indices(mass.shape).reshape(3, -1)

@@ -23,7 +23,7 @@ def look(run: Run, options: HeatmapOptions, table: pl.DataFrame) -> Look:
     measures = shown_measures(run, options)
     names = sentences.listed([selection.class_label(run, each) for each in measures])
     words = title_of(measures[0]) or f"attention on {names}"
-    if options.value == "enrichment" and measures[0] in run.classes:
+    if options.value == "enrichment" and measures[0] in run.token_sets:
         words += ", relative to uniform attention"
     return Look(
         title=options.title or f"All heads: {'change in ' if options.difference else ''}{words}",
@@ -40,7 +40,7 @@ def _caption(run: Run, options: HeatmapOptions, table: pl.DataFrame, measures: l
     what = what[0].upper() + what[1:] + (f", measured from {whose}" if title else f" from {whose}")
     prompts = selection.prompts_words(run, table["n"])
     how = f"paired by prompt{_matching(run, options)}" if options.difference else "one number per head"
-    is_empty = set(measures) <= set(run.classes) and not (table["value"] != 0).any()
+    is_empty = set(measures) <= set(run.token_sets) and not (table["value"] != 0).any()
     return (
         f"{what}, mean over n = {prompts}, {how}{_untested(options, table)}."
         + (" It is 0 everywhere: no token belongs to this class." if is_empty else "")

@@ -19,8 +19,9 @@ from attnscope.analysis.matching import Matching, matched
 from attnscope.analysis.measures import MeasureValues, measure_values
 from attnscope.analysis.one_way import by_edits_alone, one_way, score_by_edits_alone
 from attnscope.analysis.run import Run
-from attnscope.analysis.sides import ENRICHMENT, EVERY, MASS, Side, quantities
+from attnscope.analysis.sides import ENRICHMENT, EVERY, MASS, Side
 from attnscope.analysis.spread import mean_of_seen
+from attnscope.analysis.values import quantities
 from attnscope.errors import AttnscopeError
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Column
@@ -137,7 +138,7 @@ def _compared(run: Run, options: HeatmapOptions, side: Side, base: Side) -> pl.D
     """The rows of the comparison of two sides, where what is shown is one of its quantities; None for others."""
     queries, names = selection.queries(run, options), shown_measures(run, options)
     quantity = names[0]
-    if len(names) == 1 and names[0] in run.classes:
+    if len(names) == 1 and names[0] in run.token_sets:
         quantity = ENRICHMENT if options.value == "enrichment" else MASS
     if len(names) > 1 or (queries, quantity) not in quantities(run):
         return None
@@ -180,13 +181,13 @@ def _differences(run: Run, options: HeatmapOptions, title: str, side: Side, base
 def _certain(options: HeatmapOptions, side: Side, base: Side, after: MeasureValues, before: MeasureValues) -> bool:
     """Whether a change follows from the edits alone, or one side has none of it."""
     names = shown_measures(side.run, options)
-    if names[0] in OF_INSERTIONS:
+    if names[0] in (*OF_INSERTIONS, *side.run.study.quantities):
         return bool(one_way(base, side, selection.queries(side.run, options), names[0]))
-    if not set(names) <= set(side.run.classes):
+    if not set(names) <= set(side.run.token_sets):
         return score_by_edits_alone(base, side, selection.queries(side.run, options), names[0])
     quantity = ENRICHMENT if options.value == "enrichment" else MASS
     by_edits = by_edits_alone(base, side, selection.queries(side.run, options), names, quantity)
-    return by_edits or not after.values.any() or not before.values.any()
+    return by_edits or not all(np.nan_to_num(each.values).any() for each in (after, before))
 
 
 def _change(after: MeasureValues, before: MeasureValues, matching: Matching) -> NDArray[np.float64]:
@@ -206,9 +207,9 @@ def _among_classes(
 ) -> Effects:
     """A map's changes (prompts, heads), tested together with those of the other classes; `same` is q here."""
     run, pairs, names = side.run, change.shape[1], shown_measures(side.run, options)
-    margin = run.study.margin if options.value == "mass" and set(names) <= {*run.classes, *OF_INSERTIONS} else None
+    margin = run.study.margin if options.value == "mass" and set(names) <= {*run.token_sets, *OF_INSERTIONS} else None
     tested = [change]
-    for other in run.classes if set(names) <= set(run.classes) else ():
+    for other in run.token_sets if set(names) <= set(run.token_sets) else ():
         if [other] != names:
             alone = options.model_copy(update={"measure": other})
             after, before = _measured(alone, side), _measured(alone, base)

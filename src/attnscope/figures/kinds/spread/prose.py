@@ -18,7 +18,7 @@ def look(run: Run, options: SpreadOptions, table: pl.DataFrame) -> Look:
     whose = selection.group_words(selection.queries(run, options))
     layers, heads = selection.layers_words(run, options, options.models_of(run)), selection.heads_words(run, options)
     relative = ", relative to uniform attention" if options.value == "enrichment" else ""
-    of_classes = not options.measures or options.measures[0] in run.classes
+    of_classes = not options.measures or options.measures[0] in run.token_sets
     most = int(table.group_by("panel", "series").len()["len"].max())  # type: ignore[arg-type]
     cut = CUT if is_cut(table["mean"], table["low"], table["high"]) else ""
     return Look(

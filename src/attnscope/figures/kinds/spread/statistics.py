@@ -56,8 +56,10 @@ def _measures(run: Run, options: SpreadOptions) -> list[list[str]]:
 def bounds(run: Run, options: SpreadOptions, names: list[str]) -> tuple[float, float]:
     """Between which numbers a value can lie."""
     name = names[0]
-    if name in run.classes:
+    if name in run.token_sets:
         return 0, np.inf if options.value == "enrichment" else 1
+    if name in run.study.quantities:
+        return run.study.quantities[name].bounds
     if name == KEPT:
         return 0, np.inf
     is_share = name in (*SCORES, MOVED, TAKEN) or MEASURES.find(name, "measure").unit.startswith("share")
