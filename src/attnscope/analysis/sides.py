@@ -90,8 +90,9 @@ def masses(run: Run, model: str, condition: str, measure: str = RECEIVED) -> Mas
     }
     rows = run.arrow_rows("mass", model, condition, [*axes, "mass", "expected"], measure=measure)
     where = f"{run.path / 'mass.parquet'}: {model}, {condition}, measure {measure}"
-    bounds = SHARE if MEASURES.find(measure, "measure").unit.startswith("share") else None
-    mass, expected = dense(rows, axes, ["mass", "expected"], where, bounds=bounds)
+    declared = MEASURES.find(measure, "measure")
+    bounds = SHARE if declared.unit.startswith("share") else None
+    mass, expected = dense(rows, axes, ["mass", "expected"], where, missing=declared.partial, bounds=bounds)
     return Masses(np.asarray(axes["prompt"], dtype=np.int64), mass, expected)
 
 

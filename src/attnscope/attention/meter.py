@@ -362,7 +362,7 @@ def _arrays(
         most = max(len(part) for part in parts)  # some masks differ by head, others don't
         arrays[key] = np.stack([np.broadcast_to(part, (most, *part.shape[1:])) for part in parts])
     for measure in request.measures:
-        if measure.pairs is not None:
+        if measure.partial:
             uniform, share = f"{measure.name}{UNIFORM}", arrays[f"{measure.name}{DEFINED}"]  # of each view
             arrays[measure.name] = over_defined(arrays[measure.name], share[arrays[VIEW]])
             arrays[uniform] = over_defined(arrays[uniform], share)

@@ -65,7 +65,11 @@ TABLES: dict[str, tuple[Column, ...]] = {
         *_HEAD,
         Column("measure", _NAMES, "received, or another measure with one number per key"),
         Column("token_class", _NAMES, "the class; `other` is everything no class claims"),
-        Column("mass", pa.float64(), "the sum of the measure over the class: for received, its share of attention"),
+        Column(
+            "mass",
+            pa.float64(),
+            "the sum of the measure over the class: for received, its share of attention; null if no query has a value",
+        ),
         Column("expected", pa.float64(), "the same for uniform attention over all visible keys"),
     ),
     "heads": (

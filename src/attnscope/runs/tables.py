@@ -132,17 +132,20 @@ def _tokens(cell: Cell, key: str, axes: ModelAxes, record: Record) -> pa.RecordB
 
 
 def _mass(cell: Cell, key: str, axes: ModelAxes, record: Record) -> pa.RecordBatch:
-    """Rows by query group, layer, head, measure and class."""
+    """Rows by query group, layer, head, measure and class; null where no query has a value."""
     shares = membership(axes.classes, cell.text.text, cell.tokens, cell.text.spans)  # (classes, keys)
     view = record.arrays[VIEW]
     names = [name for name in axes.measures if record.arrays[name].ndim == 4]
-    masses, expectations = [], []
+    masses, expectations, undefined = [], [], []
     for name in names:  # (layers, heads, groups, keys) -> (groups, layers, heads, classes)
         mass = (record.arrays[name].astype(np.float64) @ shares.T).transpose(2, 0, 1, 3)
         uniform = (record.arrays[f"{name}{UNIFORM}"].astype(np.float64) @ shares.T)[view].transpose(2, 0, 1, 3)
         masses.append(mass)
         expectations.append(np.broadcast_to(uniform, mass.shape))
+        none = record.defined(name).values.transpose(2, 0, 1)[..., None] == 0  # (groups, layers, heads, 1)
+        undefined.append(np.broadcast_to(none, mass.shape))
     stacked, expected = np.stack(masses, 3), np.stack(expectations, 3)  # (groups, layers, heads, measures, classes)
+    missing = np.stack(undefined, 3).ravel()
     group, layer, head, measure, number = np.indices(stacked.shape).reshape(5, -1)
     columns = {
         "queries": coded(record.queries, group),
@@ -150,8 +153,8 @@ def _mass(cell: Cell, key: str, axes: ModelAxes, record: Record) -> pa.RecordBat
         "head": np.asarray(record.heads, dtype=np.int16)[head],
         "measure": coded(names, measure),
         "token_class": coded([*axes.classes, OTHER], number),
-        "mass": stacked.ravel(),
-        "expected": expected.ravel(),
+        "mass": pa.array(stacked.ravel(), mask=missing),
+        "expected": pa.array(expected.ravel(), mask=missing),
     }
     return batch_of("mass", _where(cell) | columns, stacked.size)
 
