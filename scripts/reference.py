@@ -20,7 +20,7 @@ from attnscope.edits.sources import SOURCES, Source
 from attnscope.figures import KINDS
 from attnscope.figures.kinds.lines import PanelSpec
 from attnscope.figures.validation import study_schema
-from attnscope.measures import KEY, MEASURES, Measure
+from attnscope.measures import KEY, MEASURES, Measure, TokenIds
 from attnscope.measures.names import map_measures
 from attnscope.registry import built_in_only
 from attnscope.report.comparisons import CLASSES, HEADS, MULTIVERSE
@@ -302,6 +302,7 @@ def _families() -> Iterator[str]:
 
 
 EXAMPLE_IDS = (5, 6, 5, 6)  # "on and on and"
+EXAMPLE_NEXT = 5  # "on" comes next
 EXAMPLE_ROW = (0.4, 0.1, 0.2, 0.3)
 
 
@@ -325,7 +326,9 @@ def _example(measure: Measure, row: tuple[float, ...]) -> str:
     is_uniform = len(set(row)) == 1
     rule = measure.uniform if is_uniform and measure.uniform is not None else measure.block
     assert rule is not None  # noqa: S101  (a measure has pairs or a block)
-    values = rule(weights, torch.tensor([last]), torch.arange(len(row)))
+    ids = torch.tensor((*EXAMPLE_IDS, EXAMPLE_NEXT))
+    tokens = (TokenIds(ids[:-1], ids[1:]),) if measure.needs_ids else ()
+    values = rule(weights, torch.tensor([last]), torch.arange(len(row)), *tokens)
     return ", ".join(f"{value:.4g}" for value in values.flatten().tolist())
 
 

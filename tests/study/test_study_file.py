@@ -187,9 +187,18 @@ def test_a_condition_may_list_its_edits() -> None:
         (broken('hash: "#"', 'hash: "token:42"'), 13, ["unknown class rule 'token:'", "write chars:token:42"]),
         (broken('hash: "#"', 'hash: {regx: "a"}'), 13, ["unknown key 'regx'", "near: regex"]),
         (broken('hash: "#"', 'hash: {regex: "a", characters: b}'), 13, ["a class has one rule"]),
-        (broken('hash: "#"', "hash: {label: a}"), 13, ["a class has one rule", "characters, regex, segment, special"]),
+        (
+            broken('hash: "#"', "hash: {label: a}"),
+            13,
+            ["one rule", "characters, regex, position, segment, special"],
+        ),
         (broken('hash: "#"', "hash: {regex: 3}"), 13, ["regex can't be 3"]),
         (broken('hash: "#"', "hash: {segment: true}"), 13, ["segment can't be True"]),
+        (broken('hash: "#"', "hash: {position: x}"), 13, ["'x' is not a position"]),
+        (broken('hash: "#"', "hash: {position: 3-1}"), 13, ["'3-1' ends before it begins"]),
+        (broken('hash: "#"', "hash: {position: true}"), 13, ["position can't be True", "a whole number or text"]),
+        (broken('hash: "#"', "hash: {position: 0.5}"), 13, ["position can't be 0.5"]),
+        (broken('hash: "#"', "hash: {characters: 5}"), 13, ["characters can't be 5"]),
         (broken('hash: "#"', "hash: {special: true, within: question}"), 13, ["limited to a segment"]),
         (broken('hash: "#"', "hash: {characters: a, within: qestion}"), 13, ["no segment 'qestion'"]),
     ],
@@ -199,7 +208,10 @@ def test_mistakes_in_edits_and_rules_are_located_too(text: str, line: int, words
 
 
 def test_a_study_is_the_same_after_it_was_stored() -> None:
-    classes = 'a: "ab:"\n  special: "special:"\n  within: "in:question:re:x"\n  mapping: {characters: "re:", label: R}'
+    classes = (
+        'a: "ab:"\n  special: "special:"\n  within: "in:question:re:x"\n  mapping: {characters: "re:", label: R}\n  \
+first: {position: 0}\n  ends: "position:0,-1"'
+    )
     study = parse_study(broken('hash: "#"', classes.replace('"ab:"', '"chars:ab:"')), "x.yaml")
     assert Study.model_validate(study.model_dump(mode="json")) == study
     assert study.rules == {
@@ -207,6 +219,8 @@ def test_a_study_is_the_same_after_it_was_stored() -> None:
         "special": "special:",
         "within": "in:question:re:x",
         "mapping": "chars:re:",
+        "first": "position:0",
+        "ends": "position:0,-1",
         "question": "segment:question",
     }
 

@@ -27,7 +27,9 @@ def cut(text: str, lengths: list[int]) -> list[Token]:
 
 CLASSES = st.dictionaries(
     st.sampled_from(["a", "b", "c", "d"]),
-    st.sampled_from(["#", "*# ", "re:\\s+", "re:[0-9]", "re:.", "special:", "special:x", "é"]),
+    st.sampled_from(
+        ["#", "*# ", "re:\\s+", "re:[0-9]", "re:.", "special:", "special:x", "é", "position:0", "position:1-3,-1"]
+    ),
 )
 
 
@@ -66,6 +68,33 @@ def test_special_tokens_can_be_claimed_by_name_and_the_first_class_has_them() ->
     np.testing.assert_allclose(late[:2], [[1, 1, 1], [0, 0, 0]])
     said = Token(0, 7, "[SEP]", 0, 5)  # the same characters as text, not as a special token
     np.testing.assert_allclose(membership({"sep": "special:[SEP]"}, "[SEP]", [said])[:, 0], [0, 1])
+
+
+POSITIONS = st.one_of(
+    st.integers(-30, 30).map(lambda one: (one, one)),
+    st.tuples(st.integers(0, 30), st.integers(0, 30)).map(lambda both: (min(both), max(both))),
+    st.tuples(st.integers(-30, -1), st.integers(-30, -1)).map(lambda both: (min(both), max(both))),
+)
+
+
+@given(count=st.integers(1, 25), special=st.sets(st.integers(0, 24)), parts=st.lists(POSITIONS, min_size=1, max_size=4))
+def test_positions_count_every_token_from_either_end(
+    count: int, special: set[int], parts: list[tuple[int, int]]
+) -> None:
+    tokens = [Token(place, place, "x", place, place + 1, special=place in special) for place in range(count)]
+    rule = "position:" + ",".join(str(one) if one == two else f"{one}-{two}" for one, two in parts)
+    named = {each for one, two in parts for each in range(one, two + 1)}
+    want = [place in named or place - count in named for place in range(count)]
+    np.testing.assert_array_equal(membership({"here": rule}, "x" * count, tokens)[0], want)
+
+
+def test_a_class_of_positions_leaves_the_rest_to_others_and_has_no_token_beyond_the_prompt() -> None:
+    tokens = [Token(0, 1, "<s>", 0, 0, special=True), Token(1, 7, "ab", 0, 2), Token(2, 8, "#", 2, 3)]
+    first = membership({"first": "position:0", "hash": "#"}, "ab#", tokens)
+    np.testing.assert_array_equal(first, [[1, 0, 0], [0, 0, 1], [0, 1, 0]])
+    late = membership({"hash": "#", "last": "position:-1", "far": "position:3,7-9,-4"}, "ab#", tokens)
+    np.testing.assert_array_equal(late, [[0, 0, 1], [0, 0, 0], [0, 0, 0], [1, 1, 0]])
+    np.testing.assert_array_equal(membership({"rest": "position:1--1"}, "ab#", tokens)[0], [0, 1, 1])
 
 
 def test_a_special_token_that_covers_the_space_beside_it_is_claimed_by_its_name() -> None:
@@ -111,6 +140,14 @@ def test_text_that_does_not_begin_with_a_word_and_a_colon_is_a_set_of_characters
         ("sgment:question", ["near: segment"]),
         ("http://", ["unknown class rule 'http:'"]),
         ("in:question:spcial:", ["near: special"]),
+        ("position:x", ["'x' is not a position", "0, -1, 0-3 or 1,5"]),
+        ("position:", ["nothing follows position:"]),
+        ("position:1.5", ["'1.5' is not a position"]),
+        ("position:1,,2", ["'' is not a position"]),
+        ("position:3-1", ["'3-1' ends before it begins"]),
+        ("position:-1--3", ["'-1--3' ends before it begins"]),
+        ("position:99999999999", ["is not a position"]),
+        ("in:question:position:0", ["can be limited to a segment, not position:"]),
         ("in:question:special:", ["can be limited to a segment, not special:"]),
         ("in:question:", ["nothing follows in:question:"]),
         ("in:question", ["nothing follows in:question:"]),

@@ -94,7 +94,10 @@ def masses(run: Run, model: str, condition: str, queries: str, measure: str = RE
     stored = _stored_masses(run, model, condition, group.series, measure)
     place = stored.groups.index(queries)
     mass, expected = stored.mass[:, place], stored.expected[:, place]
-    absent = (np.nan_to_num(expected) == 0).all((1, 2)) & ~stored.lacking[:, place, None]
+    if measure == RECEIVED:
+        absent = (np.nan_to_num(expected) == 0).all((1, 2)) & ~stored.lacking[:, place, None]
+    else:
+        absent = masses(run, model, condition, queries).absent
     mass, expected = (np.where(absent[:, None, None, :], np.nan, each) for each in (mass, expected))
     return Masses(stored.prompts, run.token_sets, mass, expected, absent)
 
@@ -127,8 +130,9 @@ def _stored_masses(run: Run, model: str, condition: str, series: str | None, mea
     if len(groups) < len(run.groups):
         rows = rows.filter(pc.is_in(pc.cast(rows["queries"], pa.string()), pa.array(groups, pa.string())))
     where = f"{run.path / 'mass.parquet'}: {model}, {condition}, measure {measure}"
-    bounds = SHARE if MEASURES.find(measure, "measure").unit.startswith("share") else None
-    missing = bool(run.study.without)
+    declared = MEASURES.find(measure, "measure")
+    bounds = SHARE if declared.unit.startswith("share") else None
+    missing = declared.partial or bool(run.study.without)
     mass, expected = dense(rows, axes, ["mass", "expected"], where, missing=missing, bounds=bounds, lacking=lacking)
     if run.study.without and measure == RECEIVED:
         _refuse_unexplained(mass, run.token_sets.index(REMOVED), where)

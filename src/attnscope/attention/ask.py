@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attnscope.attention.blame import blamed, shaped
 from attnscope.edits.attention import ATTENTION_EDITS, AttentionEdit
-from attnscope.measures import MEASURES, Measure
+from attnscope.measures import MEASURES, Measure, TokenIds
 from attnscope.measures.received import RECEIVED
 from attnscope.models.memory import is_out_of_memory
 
@@ -69,6 +69,19 @@ def _pairs(measure: Measure, ids: Sequence[int]) -> tuple[Tensor, Tensor]:
     return places // len(ids), places % len(ids)
 
 
+def token_ids(ids: Sequence[int] | None, keys: int, places: Sequence[int] | None, device: torch.device) -> TokenIds:
+    """The tokens of one prompt by the position of their key; -1 everywhere if they are not known.
+
+    places: which of the ids are the prompt's, where pads are among them.
+    """
+    at, following = (torch.full((keys,), -1, dtype=torch.int64) for _ in range(2))
+    if ids is not None:
+        among = torch.arange(len(ids)) if places is None else torch.as_tensor(places, dtype=torch.int64)
+        tokens = torch.as_tensor(list(ids), dtype=torch.int64)[among]
+        at[among], following[among[:-1]] = tokens, tokens[1:]
+    return TokenIds(at.to(device), following.to(device))
+
+
 @dataclass(frozen=True)
 class Ask:
     """What a backend is to compute: for which rows, in which query groups, by which measures.
@@ -84,6 +97,8 @@ class Ask:
     measures: tuple[Measure, ...] = (RECEIVED,)
     pairs: dict[str, list[PairSet]] = field(default_factory=dict)
     """By name of a measure with pairs: one set per prompt."""
+    ids: Sequence[TokenIds] = ()
+    """Of each prompt, if a measure needs them."""
     edit: WeightsEdit | None = None
     """Changes the weights after softmax, before anything is computed from them."""
 

@@ -381,7 +381,7 @@ def _arrays(name: str, forward: Forward, request: Request, proof: Proof, part: _
         most = max(len(each) for each in every)  # some masks differ by head, others don't
         arrays[key] = np.stack([np.broadcast_to(each, (most, *each.shape[1:])) for each in every])
     for measure in request.measures:
-        if measure.pairs is not None:
+        if measure.partial:
             uniform, share = f"{measure.name}{UNIFORM}", arrays[f"{measure.name}{DEFINED}"]  # of each view
             arrays[measure.name] = over_defined(arrays[measure.name], share[arrays[VIEW]])
             arrays[uniform] = over_defined(arrays[uniform], share)

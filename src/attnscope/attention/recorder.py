@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from attnscope.attention.ask import FEW, Ask, PairSet, pair_set
+from attnscope.attention.ask import FEW, Ask, PairSet, pair_set, token_ids
 from attnscope.attention.backends import attend, choose
 from attnscope.attention.backends.reference import attention_matrix, attention_output
 from attnscope.attention.backends.rows import sdpa
@@ -23,7 +23,7 @@ from attnscope.attention.seam import Edits, NoEdits
 from attnscope.attention.uniform import view_numbers
 from attnscope.attention.view import View, Views, look
 from attnscope.errors import AttnscopeError, Parameter
-from attnscope.measures import Measure
+from attnscope.measures import Measure, TokenIds
 from attnscope.measures.received import RECEIVED
 
 Own = Callable[[], Tensor]
@@ -42,7 +42,7 @@ class Wanted:
     layers: frozenset[int]
     measures: tuple[Measure, ...] = (RECEIVED,)
     ids: Sequence[Sequence[int]] | None = None
-    """The token ids of each prompt, from its first key on: for measures that pair tokens."""
+    """The token ids of each prompt, from its first key on: for measures that look at tokens."""
     places: Sequence[Sequence[int]] | None = None
     """Which of the ids are tokens, where pads are among them."""
     edits: Edits = field(default_factory=NoEdits)
@@ -100,6 +100,7 @@ class Recorder:
         self._last = max(wanted.layers, default=-1)
         self._views = Views(lengths=wanted.lengths, block=wanted.block)
         self._pairs: dict[int, dict[str, list[PairSet]]] = {}
+        self._ids: dict[tuple[int, torch.device], list[TokenIds]] = {}
         self._store: Tensor | None = None
 
     def written(self, layer: int, queries: int) -> int | None:
@@ -154,6 +155,7 @@ class Recorder:
             output=output,
             measures=self.wanted.measures,
             pairs=self._pair_sets(view, len(rows)),
+            ids=self._token_ids(call),
         )
         return ask, view
 
@@ -163,12 +165,7 @@ class Recorder:
             return {}
         ids = self.wanted.ids
         if ids is None:
-            raise AttnscopeError(
-                f"measure '{paired[0].name}' needs the token ids of the whole text, which this forward was not given",
-                where=Parameter("measures"),
-                allowed="a forward with input_ids and no cache",
-                todo="leave the measure out, or run the whole text in one forward",
-            )
+            raise _without_ids(paired[0])
         if rows not in self._pairs:
             device = view.positions.device
             places: Sequence[Sequence[int] | None] = self.wanted.places or [None] * len(ids)
@@ -180,6 +177,29 @@ class Recorder:
                 for each in paired
             }
         return self._pairs[rows]
+
+    def _token_ids(self, call: AnyCall) -> list[TokenIds]:
+        """Of each prompt, for measures that need them.
+
+        With a cache they are not known, but neither is the token after the newest one.
+        """
+        needing = [each for each in self.wanted.measures if each.needs_ids or each.needs_next]
+        if not needing:
+            return []
+        ids: Sequence[Sequence[int] | None] | None = self.wanted.ids
+        if ids is None:
+            asking = [each for each in needing if not each.needs_next or call.queries > 1]
+            if asking:
+                raise _without_ids(asking[0])
+            ids = [None] * call.batch
+        key = call.keys, call.device
+        if key not in self._ids:
+            places: Sequence[Sequence[int] | None] = self.wanted.places or [None] * len(ids)
+            self._ids[key] = [
+                token_ids(prompt, max(call.keys, len(prompt or ())), tokens, call.device)
+                for prompt, tokens in zip(ids, places, strict=True)
+            ]
+        return self._ids[key]
 
     def _refuse_blind_rows(self, layer: int, view: View, ask: Ask, *, every: bool) -> None:
         """A query that sees no key has no attention; models differ in what they make of it.
@@ -214,6 +234,15 @@ class Recorder:
         if place.shape != values.shape or place.device != values.device:  # heads or devices differ by layer
             return values
         return place.copy_(values)
+
+
+def _without_ids(measure: Measure) -> AttnscopeError:
+    return AttnscopeError(
+        f"measure '{measure.name}' needs the token ids of the whole text, which this forward was not given",
+        where=Parameter("measures"),
+        allowed="a forward with input_ids and no cache",
+        todo="leave the measure out, or run the whole text in one forward",
+    )
 
 
 def plain_output(call: AnyCall, views: Views | None = None, own: Own | None = None) -> Tensor | None:

@@ -260,22 +260,23 @@ class Recording:
                     _placed(each, caches.get(layer, (0, 0))[1], tokens)
                     for layer, each in zip(layers, by_layer, strict=True)
                 ]
-            if measure.pairs is not None:  # some queries have no value: the mean is over the others
+            if measure.partial:  # some queries have no value: the mean is over the others
                 defined = [recorder.results[layer].view[f"{measure.name}{DEFINED}"] for layer in layers]
-                counted = [np.broadcast_to(each.float().cpu().numpy(), by_layer[0].shape) for each in defined]
+                counted = [np.broadcast_to(each.float().cpu().numpy(), by_layer[0].shape[:3]) for each in defined]
                 by_layer = [over_defined(sums, each) for sums, each in zip(by_layer, counted, strict=True)]
-                shares[measure.name] = self._labelled(np.stack(counted, 1), layers, measure)
-            values[measure.name] = self._labelled(np.stack(by_layer, 1), layers, measure)
+                shares[measure.name] = self._labelled(np.stack(counted, 1), layers)
+            values[measure.name] = self._labelled(np.stack(by_layer, 1), layers)
             _refuse_if_not_finite(measure, values[measure.name], layers)
         narrow = torch.is_autocast_enabled(recorder.wanted.weights.device.type)
         refuse_row_sums(values[RECEIVED].values.sum(-1), self.proofs[0], self._name, narrow=narrow)
         paths = frozenset((layer, each.backend, each.kind) for layer, each in recorder.results.items())
         return Step(number, rows, tokens, values, paths, shares)
 
-    def _labelled(self, values: NDArray[Any], layers: Sequence[int], measure: Measure) -> Labelled:
+    def _labelled(self, values: NDArray[Any], layers: Sequence[int]) -> Labelled:
+        """Values (prompt, layer, head, queries[, key])."""
         heads = list(range(values.shape[2])) if self.heads is None else list(self.heads)
         values = values if self.heads is None else values[:, :, heads]
-        axes = ("prompt", "layer", "head", "queries", *(("key",) if measure.axes == KEY else ()))
+        axes = ("prompt", "layer", "head", "queries", "key")[: values.ndim]
         labels = dict(zip(axes, map(range, values.shape), strict=True))
         return Labelled(values, axes, {**labels, "layer": list(layers), "head": heads, "queries": self.queries})
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attnscope.attention.ask import Ask, PairSet
 from attnscope.attention.blame import blamed, checked
-from attnscope.measures import KEY, Measure
+from attnscope.measures import KEY, Measure, TokenIds
 from attnscope.measures.measure import Block
 
 
@@ -29,12 +29,12 @@ def reduce_block(
     """Add a block's part to each measure's total. weights (heads, rows, keys); values: (B, H, m[, keys]) by name."""
     (start, stop), (first, last) = rows, keys
     share = ask.weights[prompt, :, start:stop].to(weights.dtype)  # (m, rows)
-    k = torch.arange(first, last, device=weights.device)
+    q, k = positions[start:stop], torch.arange(first, last, device=weights.device)
     for measure in ask.measures:
         if measure.pairs is not None:
             row_values = pair_sums(weights, ask.pairs[measure.name][prompt], start, first)
         else:
-            row_values = head_values(measure.block, measure, weights, positions[start:stop], k)
+            row_values = row_values_of(measure.block, measure, weights, q, k, ids_of(ask, prompt))
         total = values[measure.name]
         if measure.axes == KEY:
             total[prompt, heads, :, first:last] += share @ row_values
@@ -42,14 +42,43 @@ def reduce_block(
             total[prompt, heads] += row_values @ share.t()
 
 
-def head_values(rule: Block | None, measure: Measure, weights: Tensor, q: Tensor, k: Tensor) -> Tensor:
-    """A measure's rule, its block or its uniform, applied to a block, with a check of what it returns."""
+def row_values_of(
+    rule: Block | None, measure: Measure, weights: Tensor, q: Tensor, k: Tensor, ids: TokenIds | None
+) -> Tensor:
+    """A measure's rule, its block or its uniform, applied to a block, with a check of what it returns.
+
+    Rows that have no value are 0.
+    """
     if rule is None:
         raise ValueError(f"{measure.name} has no block")
     part = "uniform" if rule is measure.uniform else "block"
     with blamed(measure, part):
-        values = rule(weights, q, k)
-    return checked(measure, part, values, _rows_of(measure, weights)).to(weights.dtype)
+        values = rule(weights, q, k, ids) if measure.needs_ids else rule(weights, q, k)
+    values = checked(measure, part, values, _rows_of(measure, weights)).to(weights.dtype)
+    return _of_valued_rows(measure, values, q, ids)
+
+
+def ids_of(ask: Ask, prompt: int) -> TokenIds | None:
+    """A prompt's tokens, if a measure needs them."""
+    return ask.ids[prompt] if ask.ids else None
+
+
+def valued_rows(measure: Measure, q: Tensor, ids: TokenIds | None) -> Tensor | None:
+    """(rows,): whether a query at these positions has a value; None if all have one. Not for measures with pairs."""
+    if not measure.needs_next:
+        return None
+    if ids is None:
+        raise ValueError(f"{measure.name} needs to know which token comes next")
+    following: Tensor = ids.following[q]
+    return following >= 0
+
+
+def _of_valued_rows(measure: Measure, values: Tensor, q: Tensor, ids: TokenIds | None) -> Tensor:
+    """Values (heads, rows[, keys]) with 0 in rows that have none."""
+    valued = valued_rows(measure, q, ids)
+    if valued is None:
+        return values
+    return values.masked_fill(~(valued[:, None] if values.dim() == 3 else valued), 0)
 
 
 def _rows_of(measure: Measure, weights: Tensor) -> torch.Size:
@@ -68,13 +97,16 @@ def pair_sums(weights: Tensor, pairs: PairSet, start: int, first: int) -> Tensor
     return sums.index_add_(1, row, weights[:, row, key])
 
 
-def reduce_matrix(ask: Ask, matrix: Tensor) -> dict[str, Tensor]:
-    """By measure, (B, H, m[, keys]): from whole matrices (B, H, Sq, Sk), by the declared references."""
+def reduce_matrix(ask: Ask, matrix: Tensor, positions: Tensor) -> dict[str, Tensor]:
+    """By measure, (B, H, m[, keys]): from whole matrices (B, H, Sq, Sk), by the declared references.
+
+    positions (rows,): of the rows that are read, among the keys.
+    """
     share = ask.weights.to(matrix)  # (B, m, rows)
     used = (share != 0).any(1)[:, None]  # (B, 1, rows); what other rows hold does not count, not even if it is NaN
     values = {}
     for measure in ask.measures:
-        row_values = row_references(measure, ask, matrix)
+        row_values = row_references(measure, ask, matrix, positions)
         if measure.axes == KEY:
             values[measure.name] = share[:, None] @ row_values.masked_fill(~used[..., None], 0)
         else:
@@ -82,12 +114,16 @@ def reduce_matrix(ask: Ask, matrix: Tensor) -> dict[str, Tensor]:
     return values
 
 
-def row_references(measure: Measure, ask: Ask, matrix: Tensor) -> Tensor:
+def row_references(measure: Measure, ask: Ask, matrix: Tensor, positions: Tensor) -> Tensor:
     """(B, H, rows[, keys]): the reference's value of every row that is read."""
     if measure.pairs is not None:
         sets = ask.pairs[measure.name]
         return torch.stack([_pairs_of_matrix(each[:, ask.rows], sets[prompt]) for prompt, each in enumerate(matrix)])
-    return torch.stack([_referred(measure, each)[:, ask.rows] for each in matrix])
+    prompts = []
+    for prompt, each in enumerate(matrix):
+        ids = ids_of(ask, prompt)
+        prompts.append(_of_valued_rows(measure, _referred(measure, each, ids)[:, ask.rows], positions, ids))
+    return torch.stack(prompts)
 
 
 def _pairs_of_matrix(matrix: Tensor, pairs: PairSet) -> Tensor:
@@ -97,20 +133,21 @@ def _pairs_of_matrix(matrix: Tensor, pairs: PairSet) -> Tensor:
     return (matrix * chosen).sum(-1)
 
 
-def _referred(measure: Measure, matrix: Tensor) -> Tensor:
+def _referred(measure: Measure, matrix: Tensor, ids: TokenIds | None) -> Tensor:
     if measure.reference is None:
         raise ValueError(f"{measure.name} has no reference")
     with blamed(measure, "reference"):
-        values = measure.reference(matrix)
+        values = measure.reference(matrix, ids) if measure.needs_ids else measure.reference(matrix)
     return checked(measure, "reference", values, _rows_of(measure, matrix)).to(matrix.dtype)
 
 
 def over_defined(sums: NDArray[Any], share: NDArray[Any]) -> NDArray[Any]:
     """The mean over the queries that have a value, of sums over all queries; 0 where none has one.
 
-    share: of the queries that have one.
+    sums (..., queries[, keys]); share (..., queries): of the queries that have one.
     """
-    mean: NDArray[Any] = sums / np.where(share > 0, share, 1)
+    counted = np.where(share > 0, share, 1)
+    mean: NDArray[Any] = sums / (counted if sums.ndim == counted.ndim else counted[..., None])
     return mean
 
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from attnscope.attention.ask import Ask, PairSet
-from attnscope.attention.reduce import head_values, pair_sums
+from attnscope.attention.reduce import ids_of, pair_sums, row_values_of, valued_rows
 from attnscope.attention.view import Plan, View
-from attnscope.measures import KEY, MEASURES, Measure
+from attnscope.measures import KEY, MEASURES, Measure, TokenIds
 from attnscope.measures.received import RECEIVED
 from attnscope.records import DEFINED, SEEN, UNIFORM
 
@@ -37,8 +37,23 @@ def _of_measure(view: View, ask: Ask, measure: Measure, keys: int) -> dict[str, 
             f"{name}{UNIFORM}": _stacked([one for one, _ in both]),
             f"{name}{DEFINED}": _stacked([two for _, two in both]),
         }
-    values = [_uniform_measure(measure, plan, view, _share(ask, plan, prompt), keys) for prompt, plan in _each(view)]
-    return {f"{name}{UNIFORM}": _stacked(values)}
+    values = [
+        _uniform_measure(measure, plan, view, _share(ask, plan, prompt), keys, ids_of(ask, prompt))
+        for prompt, plan in _each(view)
+    ]
+    numbers = {f"{name}{UNIFORM}": _stacked(values)}
+    if measure.partial:
+        shares = [_defined(measure, plan, view, ask, prompt) for prompt, plan in _each(view)]
+        numbers[f"{name}{DEFINED}"] = _stacked(shares)
+    return numbers
+
+
+def _defined(measure: Measure, plan: Plan, view: View, ask: Ask, prompt: int) -> Tensor:
+    """(heads or 1, m): the share of queries that have a value."""
+    share = _share(ask, plan, prompt)
+    valued = valued_rows(measure, view.positions[: share.shape[1]], ids_of(ask, prompt))
+    counted = share if valued is None else share * valued
+    return counted.sum(-1).expand(len(plan.visible), -1)
 
 
 def _each(view: View) -> list[tuple[int, Plan]]:
@@ -101,7 +116,9 @@ def _uniform_pairs(plan: Plan, pairs: PairSet, share: Tensor) -> tuple[Tensor, T
     return value, having
 
 
-def _uniform_measure(measure: Measure, plan: Plan, view: View, share: Tensor, keys: int) -> Tensor:
+def _uniform_measure(
+    measure: Measure, plan: Plan, view: View, share: Tensor, keys: int, ids: TokenIds | None
+) -> Tensor:
     """(heads or 1, m[, keys])."""
     rule = measure.uniform or measure.block
     if rule is None:
@@ -111,7 +128,7 @@ def _uniform_measure(measure: Measure, plan: Plan, view: View, share: Tensor, ke
     total = share.new_zeros(shape)
     positions = torch.arange(keys, device=share.device)
     for start, stop, first, last, weights in _uniform_weights(plan, share):
-        values = head_values(rule, measure, weights, view.positions[start:stop], positions[first:last])
+        values = row_values_of(rule, measure, weights, view.positions[start:stop], positions[first:last], ids)
         part = share[:, start:stop]
         values = _of_read_rows(measure, values, part)
         if per_key:

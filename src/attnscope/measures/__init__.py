@@ -10,7 +10,7 @@ No module here imports torch: the functions of a declaration get tensors and use
 
 from __future__ import annotations
 
-from attnscope.measures.measure import HEAD, KEY, Measure, Pairs
+from attnscope.measures.measure import HEAD, KEY, Measure, Pairs, TokenIds
 from attnscope.registry import Registry
 
 MEASURES: Registry[Measure] = Registry(
@@ -20,4 +20,4 @@ MEASURES: Registry[Measure] = Registry(
     is_member=lambda thing: isinstance(thing, Measure),
 )
 
-__all__ = ["HEAD", "KEY", "MEASURES", "Measure", "Pairs"]
+__all__ = ["HEAD", "KEY", "MEASURES", "Measure", "Pairs", "TokenIds"]

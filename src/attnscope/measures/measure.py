@@ -29,15 +29,29 @@ TAKEN = frozenset(
 
 Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
 """The positions of queries and keys, one pair per element."""
-Block = Callable[[Any, Any, Any], Any]
-"""(weights, q, k) -> values of rows.
+
+
+@dataclass(frozen=True)
+class TokenIds:
+    """A prompt's tokens, for measures that need to know them: two tensors (keys,), by position."""
+
+    at: Any
+    """The id of the token at each position; -1 where there is none, as at a pad."""
+    following: Any
+    """The id of the token that comes next in the text; -1 after the last one."""
+
+
+Block = Callable[..., Any]
+"""(weights, q, k) -> values of rows; (weights, q, k, ids) if the measure needs ids.
 
 weights (heads, rows, keys): attention of a block of rows, 0 where a row does not see a key. A row sums to one, or to
 less where a model leaves a share to a sink. q (rows,) and k (keys,): positions in the prompt. Returns (heads, rows), or
 (heads, rows, keys) for a measure with one number per key.
 """
-Reference = Callable[[Any], Any]
-"""(matrix) -> values of rows, from the full matrix (heads, queries, keys) of a prompt, implemented independently."""
+Reference = Callable[..., Any]
+"""(matrix) or (matrix, ids) -> values of rows, from the full matrix (heads, queries, keys) of a prompt, implemented
+independently. The queries are the last of the keys.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +69,12 @@ class Measure:
     """(token ids) -> which key each query is paired with; the row's value is its attention on these keys.
 
     A query without such a key has no value and is not counted.
+    """
+    needs_ids: bool = False
+    """Whether `block`, `reference` and `uniform` get the prompt's `TokenIds` as their last argument."""
+    needs_next: bool = False
+    """Whether a query's value is about the token after it. The last query of a text then has no value and is not
+    counted.
     """
     uniform: Block | None = None
     """The value for uniform attention, given its weights; by default, `block` of these weights."""
@@ -86,7 +106,14 @@ class Measure:
             return "without a reference it can't be proven"
         if self.pairs is not None and self.axes != HEAD:
             return "pairs give one number per head"
+        if self.pairs is not None and (self.needs_ids or self.needs_next):
+            return "pairs are given the ids, and say themselves which queries have a value"
         return None
+
+    @property
+    def partial(self) -> bool:
+        """Whether there may be queries without a value; the mean is over the others."""
+        return self.pairs is not None or self.needs_next
 
     @property
     def title(self) -> str:

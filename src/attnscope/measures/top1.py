@@ -7,22 +7,23 @@ from typing import Any
 from attnscope.measures.measure import KEY, Measure
 
 
-def _block(weights: Any, q: Any, k: Any) -> Any:
+def largest(weights: Any) -> Any:
+    """1 for each row's largest weight, the first of equal ones; 0 for the others."""
     return weights.new_zeros(weights.shape).scatter_(-1, weights.argmax(-1, keepdim=True), 1.0)
 
 
-def _reference(matrix: Any) -> Any:
-    largest = matrix.amax(-1, keepdim=True)
-    is_largest = (matrix == largest).to(matrix.dtype)
+def largest_of_matrix(matrix: Any) -> Any:
+    """The same in another way."""
+    is_largest = (matrix == matrix.amax(-1, keepdim=True)).to(matrix.dtype)
     return is_largest * (is_largest.cumsum(-1) == 1)  # of equal weights, the first key's
 
 
-def _unsettled(matrix: Any, rounding: float) -> Any:
+def unsettled(matrix: Any, rounding: float) -> Any:
     """Rows whose two largest weights are as near to each other as rounding can bring them."""
     if matrix.shape[-1] < 2:
         return matrix[..., 0] < 0
-    largest = matrix.topk(2, -1).values
-    return largest[..., 0] - largest[..., 1] <= rounding
+    two = matrix.topk(2, -1).values
+    return two[..., 0] - two[..., 1] <= rounding
 
 
 TOP1 = Measure(
@@ -31,8 +32,8 @@ TOP1 = Measure(
     unit="share of queries",
     axes=KEY,
     label="largest weight here",
-    block=_block,
-    reference=_reference,
+    block=lambda weights, q, k: largest(weights),
+    reference=largest_of_matrix,
     uniform=lambda weights, q, k: weights,  # all visible keys tie
-    unsettled=_unsettled,
+    unsettled=unsettled,
 )

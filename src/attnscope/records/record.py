@@ -130,12 +130,14 @@ class Record:
         """How much of each head's attention lands on each class, and how much uniform attention would put there.
 
         A tidy table: layer, head, queries, token_class, mass, expected; `other` is what no class claims. measure: sum
-        another measure with one number per key, instead of attention received.
+        another measure with one number per key, instead of attention received; null where no query has a value of it.
         """
         shares = membership(classes, self.text, self.tokens)
         self._refuse_without_keys(measure)
         mass = self[measure].values.astype(np.float64) @ shares.T  # (layers, heads, groups, classes)
         expected = self.uniform(measure).values.astype(np.float64) @ shares.T
+        none = self.defined(measure).values[..., None] == 0
+        mass, expected = (np.where(none, np.nan, each) for each in (mass, expected))
         layer, head, group, number = np.indices(mass.shape).reshape(4, -1)
         return pl.DataFrame(
             {
@@ -146,7 +148,7 @@ class Record:
                 "mass": mass.ravel(),
                 "expected": expected.ravel(),
             }
-        )
+        ).with_columns(pl.col("mass", "expected").fill_nan(None))
 
     def _refuse_without_keys(self, measure: str) -> None:
         if "key" not in self[measure].axes:

@@ -77,7 +77,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
             "mass",
             pa.float64(),
             "the sum of the measure over the class: for received, its share of attention (of what `without` leaves; "
-            "null if that is hardly anything)",
+            "null if that is hardly anything, or if no query has a value)",
         ),
         Column("expected", pa.float64(), "the same for uniform attention over all visible keys"),
     ),

@@ -126,7 +126,7 @@ def _dimensions(measures: Sequence[str]) -> dict[str, int]:
     for name in measures:
         measure = MEASURES.members[name]
         dimensions[name] = dimensions[f"{name}{UNIFORM}"] = len(HEAD_AXES) + len(measure.axes)
-        if measure.pairs is not None:
+        if measure.partial:
             dimensions[f"{name}{DEFINED}"] = len(HEAD_AXES)
     return dimensions
 

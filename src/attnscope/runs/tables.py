@@ -143,13 +143,13 @@ def _tokens(cell: Cell, key: str, axes: ModelAxes, record: Record) -> pa.RecordB
 
 
 def _mass(cell: Cell, key: str, axes: ModelAxes, record: Record) -> pa.RecordBatch:
-    """Rows by query group, layer, head, measure and class."""
+    """Rows by query group, layer, head, measure and class; null where no query has a value, or nothing is left."""
     prompt = cell.text.text, cell.tokens, cell.text.spans
     shares = np.concatenate([membership(axes.classes, *prompt), set_membership(axes.sets, *prompt)])
     removed = _removed(cell, axes)
     view = record.arrays[VIEW]
     names = [name for name in axes.measures if record.arrays[name].ndim == 4]
-    masses, expectations = [], []
+    masses, expectations, undefined = [], [], []
     for name in names:  # (layers, heads, groups, keys) -> (groups, layers, heads, classes and sets)
         if not axes.removed:
             summed = partial(_summed, shares=shares)
@@ -161,8 +161,11 @@ def _mass(cell: Cell, key: str, axes: ModelAxes, record: Record) -> pa.RecordBat
         uniform = summed(record.arrays[f"{name}{UNIFORM}"])[view].transpose(2, 0, 1, 3)
         masses.append(mass)
         expectations.append(np.broadcast_to(uniform, mass.shape))
+        none = record.defined(name).values.transpose(2, 0, 1)[..., None] == 0  # (groups, layers, heads, 1)
+        undefined.append(none | np.isnan(mass))
     tokens = [*axes.classes, OTHER, *axes.sets, *([REMOVED] if axes.removed else [])]
     stacked, expected = np.stack(masses, 3), np.stack(expectations, 3)  # (groups, layers, heads, measures, classes)
+    missing = np.stack(undefined, 3).ravel()
     group, layer, head, measure, number = np.indices(stacked.shape).reshape(5, -1)
     columns = {
         "queries": coded(record.queries, group),
@@ -170,8 +173,8 @@ def _mass(cell: Cell, key: str, axes: ModelAxes, record: Record) -> pa.RecordBat
         "head": np.asarray(record.heads, dtype=np.int16)[head],
         "measure": coded(names, measure),
         "token_class": coded(tokens, number),
-        "mass": pa.array(stacked.ravel(), from_pandas=True),
-        "expected": pa.array(expected.ravel(), from_pandas=True),
+        "mass": pa.array(stacked.ravel(), mask=missing),
+        "expected": pa.array(expected.ravel(), mask=missing | np.isnan(expected.ravel())),
     }
     return batch_of("mass", _where(cell) | columns, stacked.size)
 

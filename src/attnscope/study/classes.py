@@ -44,8 +44,11 @@ class ClassSpec(Spec):
         if len(named) != 1:
             choice = {"near": f"one of {', '.join(rules)}"}
             raise PydanticCustomError("one_of", "a class has one rule", choice)
-        _refuse_wrong_argument(rules[named[0]], data[named[0]], data.get("within"))
-        return data
+        rule, argument = rules[named[0]], data[named[0]]
+        if rule.numeric and isinstance(argument, int) and not isinstance(argument, bool):
+            argument = str(argument)
+        _refuse_wrong_argument(rule, argument, data.get("within"))
+        return {**data, named[0]: argument}
 
     @property
     def parsed(self) -> Rule:
@@ -95,7 +98,8 @@ def _from_text(text: str) -> dict[str, Any]:
 
 def _refuse_wrong_argument(rule: ClassRule, argument: Any, within: Any) -> None:
     if not isinstance(argument, str) and not (argument is True and rule.argument_optional):
-        allowed = "true or text" if rule.argument_optional else "text"
+        also = [*(["true"] if rule.argument_optional else []), *(["a whole number"] if rule.numeric else [])]
+        allowed = " or ".join([*also, "text"])
         context = {"key": rule.study_key, "given": repr(argument)[:60], "near": allowed}
         raise PydanticCustomError("one_of", "{key} can't be {given}", context)
     problem = argument_problem(rule, "" if argument is True else argument, within)
@@ -105,6 +109,5 @@ def _refuse_wrong_argument(rule: ClassRule, argument: Any, within: Any) -> None:
 
 def _argument_schema(rule: ClassRule) -> dict[str, Any]:
     text: dict[str, Any] = {"type": "string", "minLength": 1}
-    if rule.argument_optional:
-        return {"anyOf": [{"const": True}, text], "description": rule.meaning}
-    return {**text, "description": rule.meaning}
+    also = [*([{"const": True}] if rule.argument_optional else []), *([{"type": "integer"}] if rule.numeric else [])]
+    return {**({"anyOf": [*also, text]} if also else text), "description": rule.meaning}

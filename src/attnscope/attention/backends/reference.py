@@ -29,7 +29,7 @@ class Reference(Backend):
 
     def attend(self, call: AnyCall, view: View, ask: Ask) -> Result:
         if isinstance(call, MatrixCall):
-            return Result(reduce_matrix(ask, call.weights.to(call.dtype)), None)
+            return Result(reduce_matrix(ask, call.weights.to(call.dtype), view.positions), None)
         matrix = attention_matrix(call, view)
         if ask.edit is not None:
             k = torch.arange(call.keys, device=call.device)
@@ -37,7 +37,7 @@ class Reference(Backend):
             edited = [ask.edit(each, prompt, every, view.positions, k) for prompt, each in enumerate(matrix)]
             matrix = torch.stack(edited)
         output = attention_output(call, matrix) if ask.output else None
-        return Result(reduce_matrix(ask, matrix), output)
+        return Result(reduce_matrix(ask, matrix, view.positions), output)
 
 
 def attention_matrix(call: Call, view: View) -> Tensor:

@@ -62,6 +62,8 @@ class ClassRule:
     """(argument) -> segments that the prompt has to have."""
     argument_optional: bool = False
     """Whether it may be written without an argument: `special:`, or `special: true` in a study file."""
+    numeric: bool = False
+    """Whether a study file may give its argument as a whole number: `position: 0`."""
     within: bool = False
     """Whether it can be limited to one segment with `in:SEGMENT:`; for rules that claim characters."""
 
