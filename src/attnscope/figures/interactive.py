@@ -45,7 +45,13 @@ def head_chooser(run: Run) -> dict[str, Any] | None:
 def _mass(run: Run) -> alt.Chart | None:
     masses = (
         run.table("mass")
-        .filter(pl.col("measure") == "received")
+        .filter(
+            pl.col("measure") == "received",
+            pl.col("token_class").is_in(run.classes),
+            pl.col("queries").is_in(run.queries),
+            pl.col("mass").is_not_null(),
+            pl.col("expected").max().over("model", "condition", "prompt", "queries", "token_class") > 0,  # lacks none
+        )
         .select("model", "condition", "prompt", "queries", "layer", "head", "token_class", "mass")
         .collect()
     )

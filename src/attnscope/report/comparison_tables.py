@@ -19,6 +19,7 @@ from attnscope.figures import sentences
 from attnscope.figures.prose import Document, Paragraph, Section, Table
 from attnscope.figures.selection import laid_out
 from attnscope.measures.names import KEPT, MOVED, TAKEN
+from attnscope.quantities import Quantity
 from attnscope.study.independence import FEWEST
 
 TOP = 3  # heads named of each class
@@ -49,6 +50,7 @@ def sheets(found: Compared, queries: str) -> list[Sheet]:
     if found.comparison.inserts:
         tables += [_decomposition(overall)] if found.comparison.same_base else []
         tables.append(_insertion(overall, sides))
+    tables.append(_derived(overall, sides, found.comparison.one.run.study.quantities))
     tables.append(_top(heads, overall))
     return [each for each in tables if each.rows]
 
@@ -199,13 +201,23 @@ def _insertion(overall: pl.DataFrame, sides: tuple[str, str]) -> Sheet:
         KEPT: "share of attention that the other tokens keep",
         MOVED: "share of what is left that moved to other tokens",
     }
+    return _quantities("the insertion", overall, sides, words)
+
+
+def _derived(overall: pl.DataFrame, sides: tuple[str, str], quantities: Mapping[str, Quantity]) -> Sheet:
+    words = {name: each.label or f"{name}: {each.title}" for name, each in quantities.items()}
+    return _quantities("derived quantities, mean over the heads compared", overall, sides, words)
+
+
+def _quantities(title: str, overall: pl.DataFrame, sides: tuple[str, str], words: Mapping[str, str]) -> Sheet:
+    """Quantities that have no class. words: what to call each."""
     rows, grayed = [], []
     for quantity, meaning in words.items():
         for row in _of(overall, quantity):
             first, second = sentences.number(row["one"]), sentences.number(row["two"])
             rows.append((meaning, first, second, ends(row), sign(row["q"]), _counts(row)))
             grayed.append(row["sure"] is False)
-    return Sheet("the insertion", ("quantity", *sides, "difference", "q", "heads"), rows, grayed)
+    return Sheet(title, ("quantity", *sides, "difference", "q", "heads"), rows, grayed)
 
 
 def _top(heads: pl.DataFrame, overall: pl.DataFrame, count: int = TOP) -> Sheet:
