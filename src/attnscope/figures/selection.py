@@ -71,6 +71,17 @@ def prompts_words(run: Run, n: pl.Series) -> str:
     return f"{sentences.range_of(least, most, 'prompt')} in {up_to}{sentences.counted(clusters, 'cluster')}"
 
 
+def lacking_words(table: pl.DataFrame, by: str) -> str:
+    """Which classes some prompts lack, as a sentence with a space before it; empty if none does.
+
+    table: with a column `n`, how many prompts have the class.
+    """
+    most = int(table["n"].max() or 0)  # type: ignore[arg-type]
+    counts = table.group_by(by, maintain_order=True).agg(pl.col("n").max()).filter(pl.col("n") < most)
+    some = [f"{name} in {count} of {most}" for name, count in counts.iter_rows()]
+    return f" Prompts without a class are left out of its mean: {sentences.listed(some)}." if some else ""
+
+
 def models(run: Run, options: Options) -> list[str]:
     return options.models_of(run)
 
@@ -151,7 +162,9 @@ def class_label(run: Run, name: str) -> str:
     if name in run.study.quantities:
         return run.study.quantities[name].label or name
     specs = {**run.study.also, **run.study.classes}
-    return (specs[name].label if name in specs else None) or name
+    label = (specs[name].label if name in specs else None) or name
+    others = [specs[each].label or each for each in run.manifest.overlaps.get(name, ())]
+    return f"{label}, without {sentences.listed(others)}" if others else label
 
 
 def condition_colours(run: Run, names: Sequence[str]) -> dict[str, str]:

@@ -87,6 +87,10 @@ def facts(found: Compared) -> list[str]:
     else:
         known = [f"n = {len(one)} and {len(two)} prompts, different in each run, so not paired; {found.method}."]
     known += _differing(found)
+    known += [
+        f"{name} is without {sentences.listed(others)}, which {'has' if len(others) == 1 else 'have'} these tokens."
+        for name, others in found.comparison.one.run.manifest.overlaps.items()
+    ]
     if found.method != BY_NUMBER:
         arms = _pairs_of_sides(found)
         pairs = found.heads.unique(["layer", "head"])

@@ -153,6 +153,8 @@ class Manifest(_Section):
     timings: Timings
     groups: list[Group]
     """The query groups that prompts in the tables have, in the study's order."""
+    overlaps: dict[str, list[str]] = Field(default_factory=dict)
+    """For each class that lost tokens to earlier ones: which these are."""
     tables: dict[str, TableFacts]
     shards: list[ShardFacts]
 

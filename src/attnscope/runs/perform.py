@@ -39,7 +39,7 @@ from attnscope.runs.request import RunRequest, plugins, versions
 from attnscope.runs.shards import SHARDS, shard_path
 from attnscope.runs.spot_check import check_sample, choose_sample
 from attnscope.runs.store import Store
-from attnscope.runs.tables import Finished, ModelAxes, write_tables
+from attnscope.runs.tables import Finished, ModelAxes, overlaps, write_tables
 from attnscope.study.schema import ModelSpec
 from attnscope.text.query_rules import in_order
 
@@ -169,6 +169,7 @@ class _Performance:
         self.finished: list[Finished] = []
         self.shown: list[Finished] = []
         """The cells in the tables."""
+        self.overlaps: dict[str, list[str]] = {}
         self.tables: dict[str, TableFacts] = {}
         """As last written for this request."""
         self.shown_next = time.monotonic() + SHOWN_FIRST
@@ -310,6 +311,7 @@ class _Performance:
     def _write_tables(self, cells: Sequence[Finished], tick: Callable[[], None] = lambda: None) -> None:
         self.folder.remove_exports()
         self.tables = write_tables(self.folder, self.store, cells, tick)
+        self.overlaps = overlaps(cells)
         self.shown = list(cells)
 
     def _write_manifest(self, status: Status) -> None:
@@ -333,6 +335,7 @@ class _Performance:
                 groups=in_order(
                     self.request.study.measure.queries, (g for cell, _, _ in self.shown for g in cell.groups)
                 ),
+                overlaps=self.overlaps,
                 tables=self.tables,
                 shards=self.store.facts([key for _, key, _ in self.shown]),
             )

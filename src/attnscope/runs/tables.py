@@ -21,7 +21,7 @@ from attnscope.runs.integrity import file_sha256
 from attnscope.runs.manifest import TableFacts
 from attnscope.runs.parquet import batch_of, coded, parquet_writer
 from attnscope.runs.store import Store
-from attnscope.text.classes import OTHER, REMOVED, membership, removed_tokens, set_membership
+from attnscope.text.classes import OTHER, REMOVED, membership, removed_tokens, set_membership, taken_by
 from attnscope.text.query_rules import QueryRule
 
 GROUP = 32  # at most this many cells per row group,
@@ -104,6 +104,15 @@ def row_groups(cells: Sequence[Finished]) -> Iterator[list[Finished]]:
         numbers += more
     if group:
         yield group
+
+
+def overlaps(cells: Iterable[Finished]) -> dict[str, list[str]]:
+    """For each class that lost tokens to earlier ones in some prompt: which these are, in the study's order."""
+    taken: dict[str, set[str]] = {}
+    for cell, _, axes in cells:
+        for name, others in taken_by(axes.classes, cell.text.text, cell.tokens, cell.text.spans).items():
+            taken.setdefault(name, set()).update(others)
+    return {name: [each for each in taken if each in others] for name, others in taken.items() if others}
 
 
 def _where(cell: Cell) -> dict[str, Any]:

@@ -200,6 +200,20 @@ def set_membership(
     return np.stack(shares) if shares else np.zeros((0, len(tokens)))
 
 
+def taken_by(
+    classes: Mapping[str, str], text: str, tokens: Sequence[Token], spans: Sequence[Span] = ()
+) -> dict[str, set[str]]:
+    """For each class, the earlier classes that took tokens which its own rule claims too."""
+    shares = membership(classes, text, tokens, spans)
+    alone = set_membership(classes, text, tokens, spans)
+    names = list(classes)
+    taken: dict[str, set[str]] = {name: set() for name in names}
+    for place, name in enumerate(names):
+        lost = alone[place] > shares[place] + 1e-9
+        taken[name] |= {names[other] for other in range(place) if (shares[other, lost] > 0).any()}
+    return taken
+
+
 def removed_tokens(
     rules: Sequence[str], text: str, tokens: Sequence[Token], spans: Sequence[Span] = ()
 ) -> NDArray[np.bool_]:

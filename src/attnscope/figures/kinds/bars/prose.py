@@ -43,6 +43,7 @@ def look(run: Run, options: BarsOptions, table: pl.DataFrame) -> Look:
         title=options.title or "Where attention lands, by kind of token",
         y=options.y or "share of attention",
         caption=f"Attention from {whose}, mean over {heads} and n = {prompts}; {interval}."
+        + selection.lacking_words(table, "token_class")
         + (
             " Bars that the edit alone changes are not tested."
             if any(map(_by_edits, table.iter_rows(named=True)))

@@ -29,7 +29,12 @@ COLUMNS = (
     Column("mass", pl.Float64, "its height"),
     Column("low", pl.Float64, "lower end of its interval, cut at 0", optional=True),
     Column("high", pl.Float64, "upper end of its interval, cut at 1", optional=True),
-    Column("total_low", pl.Float64, "lower end of the whole bar's interval, cut at 0", optional=True),
+    Column(
+        "total_low",
+        pl.Float64,
+        "lower end of the whole bar's interval, cut at 0; none if its classes are means over different prompts",
+        optional=True,
+    ),
     Column("total_high", pl.Float64, "upper end of the whole bar's interval, cut at 1", optional=True),
     Column("expected", pl.Float64, "its height under uniform attention", optional=True),
     Column(
@@ -41,7 +46,7 @@ COLUMNS = (
     Column("q", pl.Float64, "its false discovery rate among all differences in the figure", optional=True, gaps=True),
     Column("floor", pl.Float64, "the difference that rounding alone could cause", optional=True, gaps=True),
     Column("pairs", pl.Int64, "how many prompts both have", optional=True, gaps=True),
-    Column("n", pl.Int64, "how many prompts", optional=True),
+    Column("n", pl.Int64, "how many prompts have the class", optional=True),
     Column("colour", pl.String, "of the part, such as '#b2182b'", optional=True),
     Column("bar_colour", pl.String, "of the bar's name", optional=True),
 )
@@ -90,6 +95,8 @@ def _of_model(run: Run, options: BarsOptions, model: str) -> _OfModel:
     expected = by_prompt.group_by([*keys, "token_class"]).agg(pl.col("expected").mean())
     whole = cut_to_shares(mean_over_prompts(total, keys, "mass", run.cluster_of), "low", "high")
     whole = whole.select(*keys, total_low="low", total_high="high")
+    uneven = means.group_by(keys).agg(uneven=pl.col("n").n_unique() > 1)  # then a bar is no mean over prompts
+    whole = whole.join(uneven, on=keys).with_columns(pl.when(~pl.col("uneven")).then(pl.col("total_low", "total_high")))
     groups = {layer: _group(run, options, labels, layer, run.depth(model)) for layer in layers}
     titles = {
         "group": pl.col("layer").replace_strict(groups),
