@@ -160,7 +160,7 @@ class CellMaker:
         return EditContext(
             where=f"prompt {prompt.name}, condition {condition.name}",
             model=self.spec.label,
-            fields=prompt.texts,
+            fields={**prompt.beside, **prompt.texts},
             vocabulary=_Words(self.tokenization),
             rng=lambda attempt: self._rng(condition, prompt, attempt, number),
             count=count,

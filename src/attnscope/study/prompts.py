@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,8 @@ class Prompt:
     """Prompts of one cluster are not independent; without clusters, each has its own, shared by identical prompts."""
     answer: str | None = None
     """What follows the prompt, if it is given."""
+    beside: Mapping[str, str] = dataclass_field(default_factory=dict)
+    """Its other texts, which the layout has no place for but edits can use."""
 
     @property
     def texts(self) -> dict[str, str]:
@@ -130,7 +133,7 @@ def read_prompt(number: int, row: Mapping[str, Any], spec: PromptsSpec, layouts:
     if spec.id is not None and spec.id not in row:
         raise _wrong(f"prompt {number} has no '{spec.id}'", ("id",), near(spec.id, row))
     name = str(row[spec.id]) if spec.id else str(number)
-    return Prompt(number, name, fields, name, answer)
+    return Prompt(number, name, fields, name, answer, _beside(fields, row, spec))
 
 
 def _value(number: int, field: str, row: Mapping[str, Any], spec: PromptsSpec, at: tuple[str, ...]) -> Value:
@@ -150,6 +153,18 @@ def _value(number: int, field: str, row: Mapping[str, Any], spec: PromptsSpec, a
         what = f"'{column}' of prompt {number} contains an incomplete character: {error.reason}"
         raise _wrong(what, ("fields", field), "text that UTF-8 can encode") from None
     return value
+
+
+def _beside(fields: Fields, row: Mapping[str, Any], spec: PromptsSpec) -> dict[str, str]:
+    """The texts of a row, and those that all prompts share, that no layout has a place for."""
+    sources = {name: spec.source_of(name) for name in [*spec.fields, *row] if name not in fields}
+    values = {name: source.text or row.get(source.column or name) for name, source in sources.items()}
+    return {name: value for name, value in values.items() if isinstance(value, str) and value and _is_whole(value)}
+
+
+def _is_whole(text: str) -> bool:
+    """Whether it has no incomplete character."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _answer(number: int, field: str, fields: dict[str, Value], row: Mapping[str, Any], spec: PromptsSpec) -> str:

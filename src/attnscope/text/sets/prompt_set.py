@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from random import Random
@@ -30,27 +30,42 @@ class PromptSet:
     """The field of its rows that says which prompts are of one kind, and so not independent."""
 
 
+def stored_rows(name: str, package: str = "attnscope.text.sets") -> list[dict[str, Any]]:
+    """The rows of NAME.jsonl in a package, in its order."""
+    text = (files(package) / f"{name}.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def refuse_options(name: str, options: Mapping[str, Any]) -> None:
+    """For a set without options."""
+    if options:
+        raise AttnscopeError(
+            f"{name} has no option '{next(iter(options))}'",
+            where="prompts.options",
+            allowed="no options",
+            todo="leave them out",
+        )
+
+
+def drawn(name: str, rows: Sequence[dict[str, Any]], count: int, seed: int) -> list[dict[str, Any]]:
+    """So many of a set's rows, in an order that depends on the seed."""
+    if count > len(rows):
+        raise AttnscopeError(
+            f"the set {name} does not have {count} prompts",
+            where="prompts.count",
+            allowed=f"at most {len(rows)}",
+            todo="ask for fewer",
+        )
+    shuffled = list(rows)
+    Random(seed).shuffle(shuffled)  # noqa: S311
+    return shuffled[:count]
+
+
 def shuffled_file(name: str, package: str = "attnscope.text.sets", **fields: str) -> Make:
     """`make` for a set that is NAME.jsonl in a package: its rows shuffled by the seed, each with `fields` added."""
 
     def make(count: int, seed: int, options: Mapping[str, Any]) -> list[dict[str, Any]]:
-        if options:
-            raise AttnscopeError(
-                f"{name} has no option '{next(iter(options))}'",
-                where="prompts.options",
-                allowed="no options",
-                todo="leave them out",
-            )
-        text = (files(package) / f"{name}.jsonl").read_text(encoding="utf-8")
-        rows = [json.loads(line) for line in text.splitlines()]
-        if count > len(rows):
-            raise AttnscopeError(
-                f"the set {name} does not have {count} prompts",
-                where="prompts.count",
-                allowed=f"at most {len(rows)}",
-                todo="ask for fewer",
-            )
-        Random(seed).shuffle(rows)  # noqa: S311
-        return [{**fields, **row} for row in rows[:count]]
+        refuse_options(name, options)
+        return [{**fields, **row} for row in drawn(name, stored_rows(name, package), count, seed)]
 
     return make
