@@ -141,10 +141,9 @@ def perform_request(
     load: replaces `attnscope.load`, for models that are already in memory. spot_check: measure some prompts again, for
     the evidence.
     """
-    from attnscope.lens import load as load_lens
     from attnscope.runs.perform import perform
 
-    return perform(request, RunFolder(folder), watcher, load=load or load_lens, spot_check=spot_check)
+    return perform(request, RunFolder(folder), watcher, load=load, spot_check=spot_check)
 
 
 def default_folder(name: str | Path) -> Path:
@@ -152,7 +151,7 @@ def default_folder(name: str | Path) -> Path:
 
 
 def _picked(study: Study, labels: Sequence[str]) -> Study:
-    labels_of_study = [spec.label for spec in study.models]
+    labels_of_study = [*(spec.label for spec in study.models), *study.families]
     for label in labels:
         if label not in labels_of_study:
             raise AttnscopeError(
@@ -163,7 +162,9 @@ def _picked(study: Study, labels: Sequence[str]) -> Study:
             )
     if not labels:
         return study
-    return study.model_copy(update={"models": [spec for spec in study.models if spec.label in labels]})
+    return study.model_copy(
+        update={"models": [spec for spec in study.models if spec.label in labels or spec.family in labels]}
+    )
 
 
 def _sources(swaps: object) -> dict[str, str]:
@@ -190,7 +191,7 @@ def _swapped(study: Study, swaps: Mapping[str, str]) -> Study:
                 allowed=near(label, labels_of_study),
                 todo="use the labels in the study",
             )
-    plain = {"adapter": None, "revision": None}
+    plain = {"adapter": None, "revision": None, "tokenizer": None}
     specs = [
         spec.model_copy(update={"source": swaps[spec.label], **plain}) if spec.label in swaps else spec
         for spec in study.models

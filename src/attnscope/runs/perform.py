@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from attnscope.errors import AttnscopeError, Parameter
-from attnscope.lens import Lens
-from attnscope.lens import load as load_lens
+from attnscope.lens import Lens, Loader
 from attnscope.models.load import Description
 from attnscope.runs.cells import Cell, cell_key
 from attnscope.runs.columns import TABLES
@@ -91,12 +90,13 @@ def perform(
     folder: RunFolder,
     watcher: Watcher | None = None,
     *,
-    load: Callable[..., Lens] = load_lens,
+    load: Callable[..., Lens] | None = None,
     spot_check: bool = True,
 ) -> Outcome:
     """Bring the run in the folder up to date with the request.
 
-    load: the function that loads a model. spot_check: measure some prompts again, for the evidence.
+    load: the function that loads a model; by default a `Loader`, which reads what models share only once. spot_check:
+    measure some prompts again, for the evidence.
 
     A model, layer or head that does not exist is refused before the folder is touched. If no prompt can be measured
     (with strict: if any can't), the run is refused before anything in the folder changes.
@@ -116,7 +116,7 @@ def perform(
             if not plan.cells:  # before a model is loaded that has nothing to measure
                 raise _nothing_measured(folder, plan.dropped)
         outcome = Outcome(folder.path, repaired=repaired)
-        return _Performance(request, folder, watch, before, plans, load, spot_check, outcome).run()
+        return _Performance(request, folder, watch, before, plans, load or Loader(), spot_check, outcome).run()
 
 
 def _is_up_to_date(
@@ -282,7 +282,7 @@ class _Performance:
 
     def _loader(self, spec: ModelSpec, facts: ModelFacts | None) -> Callable[[], Lens]:
         """facts: about a model that was measured before; new cells then get the dtype and device of the old ones."""
-        options = spec.model_dump(exclude={"label", "source", "colour"}, exclude_none=True)
+        options = {name: value for name, value in spec.loading.items() if value is not None}
         if facts is not None and spec.device_map is None:
             options = {"dtype": facts.dtype, "device": facts.device, **options}
         more = {"trust_remote_code": self.request.trust_remote_code, "allow_pickle": self.request.allow_pickle}

@@ -55,7 +55,7 @@ def missing_batches(cells: Sequence[tuple[Cell, str]], store: Store, limit: Budg
 def same_model(before: Manifest | None, spec: ModelSpec, description: Description) -> ModelFacts | None:
     """What the manifest says about this model, if it has not changed: the same files, libraries and device."""
     facts = None if before is None else before.models.get(spec.label)
-    if facts is None or facts.spec != spec.model_dump(mode="json", exclude={"colour"}):
+    if facts is None or facts.spec != spec.identity:
         return None
     if spec.device_map is None and facts.device_type != description.device.type:
         return None
@@ -81,7 +81,7 @@ def model_facts(spec: ModelSpec, description: Description, lens: Lens, study: St
     weights = [_file(path, hashes[path.name], weights=True) for path in loaded.files]
     described = [_file(path, sha256(path), weights=False) for path in description.files]
     return ModelFacts(
-        spec=spec.model_dump(mode="json", exclude={"colour"}),
+        spec=spec.identity,
         path=str(description.path.absolute()),
         versions=versions(),
         architecture=loaded.architecture,
