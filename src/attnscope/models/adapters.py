@@ -171,13 +171,13 @@ def _merged(
     config = PeftConfig.from_pretrained(str(folder))
     config.inference_mode = True
     wrapped = PeftModel(model, config, adapter_name=_NAME)
+    layers = [each.get_base_layer() for each in wrapped.modules() if isinstance(each, BaseTunerLayer)]
+    about_to_change([weight for layer in layers for weight in layer.parameters(recurse=False)])
     result: Any = set_peft_model_state_dict(wrapped, weights, adapter_name=_NAME)
     without_place = list(result.unexpected_keys)
     without_weights = [key for key in result.missing_keys if _NAME in key.split(".")]
     if without_place or without_weights or not weights:
         raise _mismatch(folder, _settings(folder), _unlanded(len(weights), without_place, without_weights))
-    layers = [each.get_base_layer() for each in wrapped.modules() if isinstance(each, BaseTunerLayer)]
-    about_to_change([weight for layer in layers for weight in layer.parameters(recurse=False)])
     return wrapped.merge_and_unload(safe_merge=True)  # type: ignore[no-any-return]
 
 
@@ -189,13 +189,15 @@ def _unlanded(count: int, without_place: list[str], without_weights: list[str]) 
     return "it holds no tensors"
 
 
-def bit_sums(model: PreTrainedModel) -> dict[str, tuple[int, ...]]:
+def bit_sums(model: PreTrainedModel) -> dict[str, int]:
     """By name of each weight: its bits summed as integers, so equal weights give equal sums and no copy is needed."""
-    sums: dict[str, tuple[int, ...]] = {}
-    for name, weight in model.named_parameters():
-        bits = weight.detach().contiguous().view(torch.uint8).flatten()
-        sums[name] = tuple(int(bits[start :: weight.itemsize].sum()) for start in range(weight.itemsize))
-    return sums
+    return {
+        name: int(weight.detach().contiguous().view(_INTEGERS[weight.itemsize]).sum(dtype=torch.int64))
+        for name, weight in model.named_parameters()
+    }
+
+
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def _settings(folder: Path) -> dict[str, Any]:

@@ -115,7 +115,7 @@ def summary_of(run: Run) -> str:
 
 
 def _prompts(run: Run) -> list[dict[str, Any]]:
-    """By model (of a training the first and last) and condition: tokens, inserted tokens, re-merged tokens, and the first prompt's text."""
+    """By model and condition: tokens, inserted tokens, re-merged tokens, and the first prompt's text."""
     rows = (
         run.table("prompts")
         .filter(pl.col("model").is_in(run.compared_models))
@@ -141,7 +141,7 @@ def _comparison(run: Run, found: Compared) -> dict[str, Any]:
 
 
 def _kinds(run: Run) -> list[dict[str, Any]]:
-    """By model (of a training the first and last) and query group, under the first condition: how many heads are of each kind, and the clearest of it."""
+    """By model and query group, under the first condition: how many heads are of each kind, and the clearest of it."""
     tables = []
     for model in run.compared_models:
         for queries in run.study.measure.queries:

@@ -197,7 +197,7 @@ class _Performance:
         if facts is None:
             lens = self._loader(plan.spec, None)()
             facts = model_facts(plan.spec, plan.description, lens, self.request.study)
-        axes = model_axes(self.request.study, plan.description, facts)
+        axes = model_axes(self.request.study, plan.description.name, plan.description.facts, facts.heads_by_layer)
         measured_of = {"layers": list(axes.layers), "heads": list(axes.heads), "layout": plan.maker.layout.key}
         facts = self.models[plan.spec.label] = facts.model_copy(update=measured_of)
         key_content = key_facts(self.request.study, axes, facts)
@@ -224,7 +224,7 @@ class _Performance:
             self.watch.advance(tokens)
             self._show(plan, axes, cells)
 
-        batches = missing_batches(cells, self.store, memory_budget(lens, plan.description, axes))
+        batches = missing_batches(cells, self.store, memory_budget(lens, axes))
         generates = generate is not None
         guard = Guard(self.request.engine, batches, self.store, axes, generates=generates, heard=heard)
         no_room = guard.run(measure)

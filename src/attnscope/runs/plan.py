@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from attnscope.errors import AttnscopeError
 from attnscope.lens import Lens
 from attnscope.measures import MEASURES
+from attnscope.models.architecture import Architecture
 from attnscope.models.cache import sha256
 from attnscope.models.load import Description
 from attnscope.runs.batches import Budget, batches, budget, bytes_per_token
@@ -102,13 +103,14 @@ def _file(path: Path, digest: str, *, weights: bool) -> ModelFile:
     )
 
 
-def model_axes(study: Study, description: Description, facts: ModelFacts) -> ModelAxes:
-    chosen = chosen_layers(study.measure.layers, description.facts)
-    heads = min(facts.heads_by_layer[layer] for layer in chosen)
+def model_axes(study: Study, name: str, facts: Architecture, heads_by_layer: Mapping[int, int]) -> ModelAxes:
+    """What the study measures of a model. name: the model's."""
+    chosen = chosen_layers(study.measure.layers, facts)
+    heads = min(heads_by_layer[layer] for layer in chosen)
     for head in () if study.measure.heads == "all" else study.measure.heads:
         if head >= heads:
             raise AttnscopeError(
-                f"{description.name} has no head {head}",
+                f"{name} has no head {head}",
                 where="measure.heads",
                 allowed=f"heads 0 to {heads - 1}",
                 todo="choose from these heads",
@@ -139,8 +141,8 @@ def generated_tokens(study: Study) -> int | None:
     return study.prompts.answer.generate if study.prompts.answer else None
 
 
-def memory_budget(lens: Lens, description: Description, axes: ModelAxes) -> Budget:
-    config = description.config.get_text_config()
+def memory_budget(lens: Lens, axes: ModelAxes) -> Budget:
+    config = lens.model.config.get_text_config()
     hidden = int(getattr(config, "hidden_size", 1024))
     heads = max(lens.heads_by_layer.values())
     width = int(getattr(config, "head_dim", None) or hidden // heads)

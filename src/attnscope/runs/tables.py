@@ -131,7 +131,7 @@ def _tokens(cell: Cell, key: str, axes: ModelAxes, record: Record) -> pa.RecordB
     return batch_of("tokens", _where(cell) | columns, len(tokens))
 
 
-def _mass(cell: Cell, key: str, axes: ModelAxes, record: Record) -> pa.RecordBatch:
+def mass_rows(cell: Cell, key: str, axes: ModelAxes, record: Record) -> pa.RecordBatch:
     """Rows by query group, layer, head, measure and class."""
     shares = membership(axes.classes, cell.text.text, cell.tokens, cell.text.spans)  # (classes, keys)
     view = record.arrays[VIEW]
@@ -181,4 +181,4 @@ def _heads(cell: Cell, key: str, axes: ModelAxes, record: Record) -> pa.RecordBa
     return batch_of("heads", _where(cell) | columns, value.size)
 
 
-_BUILDERS = {"prompts": _prompts, "tokens": _tokens, "mass": _mass, "heads": _heads}
+_BUILDERS = {"prompts": _prompts, "tokens": _tokens, "mass": mass_rows, "heads": _heads}

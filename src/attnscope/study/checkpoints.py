@@ -19,7 +19,8 @@ from attnscope.study.model_folder import TRAINER_STATE, has_tokenizer, has_weigh
 from attnscope.study.schema import CheckpointsSpec
 
 _NAMED = re.compile(r"(?:step|checkpoint|ckpt|iter)s?[-_ ]?(\d+)", re.IGNORECASE)
-_TODO = "write the steps yourself: {200: FOLDER, 400: FOLDER}"
+_TODO = "write the steps yourself, such as {200: NAME, 400: NAME}"
+_COMMIT = re.compile(r"[0-9a-f]{7,40}")
 
 
 class CheckpointsError(Exception):
@@ -67,13 +68,13 @@ def _checkpoints(spec: CheckpointsSpec) -> Iterator[Checkpoint]:
     elif isinstance(spec.checkpoints, dict):
         yield from (Checkpoint(name, step) for step, name in spec.checkpoints.items())
     else:
-        yield from (Checkpoint(name, _step_of(Path(name).expanduser())) for name in _named(spec.checkpoints or ""))
+        yield from (Checkpoint(name, _step_of(Path(name).expanduser())) for name in _named(spec.checkpoints))
 
 
-def _named(given: str | Sequence[str]) -> list[str]:
+def _named(given: str | Sequence[str] | None) -> list[str]:
     """The folders that a pattern matches, or those of a list."""
     if not isinstance(given, str):
-        return list(given)
+        return list(given or ())
     folders = [path for path in sorted(glob.glob(str(Path(given).expanduser()))) if Path(path).is_dir()]
     if not folders:
         raise CheckpointsError(
@@ -100,9 +101,10 @@ def _step_in(name: str, key: str) -> int:
     """The number after a word such as step, or the only number in a name."""
     named, numbers = _NAMED.findall(name), re.findall(r"\d+", name)
     candidates = named if len(named) == 1 else numbers
-    if len(candidates) == 1 and not re.fullmatch(r"[0-9a-f]{7,40}", name.lower()):
+    is_commit = key == "revisions" and _COMMIT.fullmatch(name) is not None
+    if len(candidates) == 1 and not is_commit:
         return int(candidates[0])
-    found = f"{len(numbers)} numbers" if numbers and len(numbers) > 1 else "no step"
+    found = f"{len(numbers)} numbers" if len(numbers) > 1 and not is_commit else "no step"
     state = f", or a {TRAINER_STATE} in the folder" if key == "checkpoints" else ""
     raise CheckpointsError(
         key, f"the name '{name}' has {found} in it", f"a name such as checkpoint-200 or step200{state}", _TODO

@@ -30,9 +30,7 @@ COLUMNS = (
     Column("low", pl.Float64, "lower end of its interval, of a share cut at 0", optional=True, gaps=True),
     Column("high", pl.Float64, "upper end of its interval, of a share cut at 1", optional=True, gaps=True),
     Column("n", pl.Int64, "how many prompts", optional=True),
-    Column(
-        "against", pl.String, "the first place of the line, which this one is compared with", optional=True, gaps=True
-    ),
+    Column("against", pl.String, "the first place of the line, to compare with", optional=True, gaps=True),
     Column("difference", pl.Float64, "the value minus that one's, mean within prompts", optional=True, gaps=True),
     Column("difference_low", pl.Float64, "lower end of its interval", optional=True, gaps=True),
     Column("difference_high", pl.Float64, "upper end of its interval", optional=True, gaps=True),
