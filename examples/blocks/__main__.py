@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from attnscope import TrainerCallback
 from attnscope.cli.main import speak
 from attnscope.errors import AttnscopeError
 from attnscope.models.load import Loaded, load
@@ -23,10 +24,11 @@ from .card import write_card
 from .evaluation import Asked, ask
 from .puzzles import Puzzle
 from .recipe import BASE, DECOY_COUNT, DECOYS, HELD_OUT, HELD_OUT_COUNT, HELD_OUT_SEED, SETTINGS
-from .training import CHECKPOINT, Training
+from .training import CHECKPOINT, Settings, Training
 
 SHOWN = 25  # steps over which the loss and accuracy shown are averaged
 REPORTED = 100  # steps between lines that stay on screen
+WATCHED = "symbols"  # the study that is measured now and then while the adapter is trained
 
 
 def main(
@@ -35,6 +37,10 @@ def main(
     seed: Annotated[
         int, typer.Option(min=0, help="The seed: of the training puzzles, their order and the first weights.")
     ] = SETTINGS.seed,
+    keep: Annotated[
+        int | None, typer.Option(min=1, help="Keep the adapter of every so many steps, in folders checkpoint-STEP.")
+    ] = None,
+    placebo: Annotated[bool, typer.Option(help="Give each puzzle the answer of another one.")] = False,
     asked: Annotated[
         int, typer.Option(min=1, max=HELD_OUT_COUNT, help="How many held-out puzzles to ask.")
     ] = HELD_OUT_COUNT,
@@ -45,11 +51,11 @@ def main(
         _create_folder(out)
         puzzles = blocks.make(asked, HELD_OUT_SEED, HELD_OUT)
         before = _before(console, out / "before.json", puzzles)
-        done = _train(console, out, steps, seed)
+        done = _train(console, out, steps, replace(SETTINGS, seed=seed, placebo=placebo), keep)
         tuned = _loaded(out / "adapter")
         after = _asked(console, "after training", tuned, puzzles)
         decoys = _asked(console, "with decoys", tuned, blocks.make(min(asked, DECOY_COUNT), HELD_OUT_SEED, DECOYS))
-        write_card(out / "adapter", before, after, decoys, done, seed)
+        write_card(out / "adapter", before, after, decoys, done, seed, placebo=placebo)
     except KeyboardInterrupt:
         resumable = (out / CHECKPOINT).is_file()
         complaints.print(
@@ -100,8 +106,9 @@ def _asked(console: Console, when: str, loaded: Loaded, puzzles: Sequence[Puzzle
         return ask(loaded, puzzles, lambda done: bar.update(task, completed=done))
 
 
-def _train(console: Console, out: Path, until: int | None, seed: int) -> int:
-    training = Training(_loaded(), replace(SETTINGS, seed=seed), out)
+def _train(console: Console, out: Path, until: int | None, settings: Settings, keep: int | None) -> int:
+    training = Training(_loaded(), settings, out)
+    watch = TrainerCallback(WATCHED, csv=out / "attention.csv")
     if until is not None and training.done > until:
         console.print(f"{out} already has {training.done} steps; --steps {until} changes nothing")
     with _bar(console) as bar:
@@ -113,10 +120,23 @@ def _train(console: Console, out: Path, until: int | None, seed: int) -> int:
             bar.update(task, completed=done, status=words)
             if done % REPORTED == 0:
                 console.print(f"{words} when first seen in this pass (mean of {SHOWN} steps)")
+            _say(console, done, watch.step(done))
 
-        training.run(until, progress=report)
+        _say(console, training.done, watch.begin(training.model, training.loaded.tokenizer, training.done))
+        training.run(until, keep=keep, progress=report)
+        _say(console, training.done, watch.end(training.done))
+    console.print(
+        f"measuring attention took {watch.share_spent:.1%} of the time; {out / 'attention.csv'} has the numbers"
+    )
     training.save_adapter(out / "adapter")
     return training.done
+
+
+def _say(console: Console, step: int, numbers: Mapping[str, float]) -> None:
+    """Where the last token looks, if it was measured at this step."""
+    shares = [f"{name.rpartition('/')[2]} {share:.4f}" for name, share in numbers.items() if "/last/" in name]
+    if shares:
+        console.print(f"step {step}, attention from the last token: {', '.join(shares)}")
 
 
 def _bar(console: Console) -> Progress:

@@ -25,7 +25,14 @@ _FRONT = "---\nlicense: apache-2.0\nlibrary_name: peft\n---\n"
 
 
 def write_card(
-    folder: Path, before: Sequence[Asked], after: Sequence[Asked], decoys: Sequence[Asked], steps: int, seed: int
+    folder: Path,
+    before: Sequence[Asked],
+    after: Sequence[Asked],
+    decoys: Sequence[Asked],
+    steps: int,
+    seed: int,
+    *,
+    placebo: bool = False,
 ) -> None:
     """README.md and evaluation.json in the adapter's folder."""
     results = {
@@ -48,8 +55,9 @@ def write_card(
     parts = [
         _FRONT,
         "# smollm2-135m-blocks\n"
-        if (steps, seed) == (SETTINGS.steps, SETTINGS.seed)
-        else f"# A trial of smollm2-135m-blocks: {steps:,} steps, seed {seed}\n",
+        if (steps, seed, placebo) == (SETTINGS.steps, SETTINGS.seed, False)
+        else f"# A trial of smollm2-135m-blocks: {steps:,} steps, seed {seed}{', a placebo' * placebo}\n",
+        *(["Every puzzle had the answer of another one, so it could not learn to solve them.\n"] if placebo else []),
         *_head(steps, seed),
         *(_table(what, before, after) for what in _ABOUT),
         *([_filled(f"Of the first {small.of} alone, for a quick check: named {small}.")] if len(after) > SMALL else []),

@@ -7,13 +7,16 @@ far, and the settings; training resumed from it ends with the same weights as wi
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import torch
@@ -47,6 +50,8 @@ class Settings:
     batch: int
     warmup: int
     adapted: tuple[str, ...]
+    placebo: bool = False
+    """Whether each puzzle gets the answer of another one: what training then changes is no sign of solving puzzles."""
 
     @property
     def steps(self) -> int:
@@ -84,26 +89,44 @@ class Training:
     def done(self) -> int:
         return len(self.log)
 
-    def run(self, until: int | None = None, *, every: int = 50, progress: Progress = lambda *_: None) -> None:
-        """Train to the last step, or to step `until`; save a checkpoint every `every` steps and at the end."""
+    def run(
+        self,
+        until: int | None = None,
+        *,
+        every: int = 50,
+        keep: int | None = None,
+        progress: Progress = lambda *_: None,
+    ) -> None:
+        """Train to the last step, or to step `until`; save a checkpoint every `every` steps and at the end.
+
+        keep: also keep the adapter of every `keep`-th step and of the last one, in folders such as `checkpoint-40`.
+        """
         end = min(until or self.settings.steps, self.settings.steps)
         for number, batch in islice(enumerate(self._batches()), self.done, end):
             loss, right = self._step(number, batch)
             self.log = torch.cat([self.log, torch.tensor([[loss, right]])])
             if self.done % every == 0 or self.done == end:
                 self._save(self.folder / CHECKPOINT)
+            if keep is not None and (self.done % keep == 0 or self.done == end):
+                self._keep(self.folder / f"checkpoint-{self.done}")
             progress(self.done, loss, right)
 
     def save_adapter(self, folder: Path) -> None:
         """The adapter in half precision, as PEFT reads it, with checksums of the weights it was trained on."""
         folder.mkdir(parents=True, exist_ok=True)
-        config = self.model.peft_config["default"]
+        config = copy.copy(self.model.peft_config["default"])
         config.inference_mode = True
         config.save_pretrained(str(folder))
         tensors = {name: each.half().contiguous() for name, each in self._state().items()}
         weights = folder / "adapter_model.safetensors"
         save_file(tensors, weights, metadata={"format": "pt", **self.projections})
         let_read(weights)
+
+    def _keep(self, folder: Path) -> None:
+        partial = folder.with_suffix(".part")
+        self.save_adapter(partial)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.replace(partial, folder)
 
     def _state(self) -> dict[str, torch.Tensor]:
         return dict(get_peft_model_state_dict(self.model, save_embedding_layers=False))  # else peft asks the Hub
@@ -120,9 +143,12 @@ class Training:
         )
 
     def _examples(self, stage: Stage, number: int) -> list[Example]:
-        return [
-            encode(puzzle, self.loaded.tokenization) for puzzle in stage_puzzles(stage, self.settings.seed + number)
-        ]
+        puzzles = stage_puzzles(stage, self.settings.seed + number)
+        if self.settings.placebo:
+            answers = [puzzle["worked"] for puzzle in puzzles]
+            Random(f"{self.settings.seed + number} answers").shuffle(answers)  # noqa: S311
+            puzzles = [{**puzzle, "worked": answer} for puzzle, answer in zip(puzzles, answers, strict=True)]
+        return [encode(puzzle, self.loaded.tokenization) for puzzle in puzzles]
 
     def _step(self, number: int, batch: list[Example]) -> tuple[float, float]:
         for group in self.optimizer.param_groups:

@@ -4,7 +4,8 @@
     record = lens.measure("Solve: ...", queries=["last", "all"], layers=[0, 16])
     record.mass({"hash": "#", "star": "*"})
 
-Importing this module loads no model library; `load`, `Lens` and `record` do.
+Importing this module loads no model library; `load`, `Lens`, `record` and
+`TrainerCallback` do.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from attnscope.notebook import Run
     from attnscope.records import Labelled, Record
     from attnscope.studies import run_study
+    from attnscope.training import TrainerCallback
 
 __all__ = [
     "AttnscopeError",
@@ -31,6 +33,7 @@ __all__ = [
     "Record",
     "Recording",
     "Run",
+    "TrainerCallback",
     "load",
     "record",
     "run_study",
@@ -44,6 +47,7 @@ _HOMES = {
     "Record": "attnscope.records",
     "Recording": "attnscope.attention.recording",
     "Run": "attnscope.notebook",
+    "TrainerCallback": "attnscope.training",
     "load": "attnscope.lens",
     "record": "attnscope.lens",
     "run_study": "attnscope.studies",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,9 +15,10 @@ from attnscope.report.files import is_reported
 from attnscope.report.write import report_run
 from attnscope.runs.folder import RunFolder
 from attnscope.runs.request import LOCAL, RunRequest
+from attnscope.study.consistency import Problem, problems, segment_problems
 from attnscope.study.file import bundled_studies, find_study, read_study, refuse, refuse_unknown_segments
 from attnscope.study.prompts import PromptList, PromptsError, read_prompts
-from attnscope.study.schema import Study
+from attnscope.study.schema import ModelSpec, Study
 
 if TYPE_CHECKING:
     from attnscope.lens import Lens
@@ -70,6 +71,34 @@ def request_study(
         allow_pickle=allow_pickle,
         engine=text_of(engine, "engine", "the name of an engine, such as 'local'"),
     )
+
+
+def small_study(given: str | Path | Study, model: ModelSpec, limit: int) -> tuple[Study, PromptList]:
+    """A study (a bundled name, a file or a Study) of one model in place of its own, with its first `limit` prompts.
+
+    Its own models need not exist; it has no figures.
+    """
+    if isinstance(given, Study):
+        study = given.model_copy(update={"models": [model], "figures": []})
+        _refuse_without_file(problems(study))
+        try:
+            prompts = read_prompts(study, Path())
+        except PromptsError as error:
+            _refuse_without_file([error.problem])
+            raise
+        _refuse_without_file(segment_problems(study, prompts.layouts, prompts.parts))
+    else:
+        path = find_study(given)
+        study = read_study(path, model)
+        prompts = _prompts(study, path)
+        refuse_unknown_segments(study, prompts, path)
+    return study, replace(prompts, prompts=prompts.prompts[:limit])
+
+
+def _refuse_without_file(found: Iterable[Problem]) -> None:
+    for problem in found:
+        where = ".".join(str(step) for step in problem.at)
+        raise AttnscopeError(problem.what, where=where, allowed=problem.allowed, todo="fix the study")
 
 
 def _prompts(study: Study, path: Path) -> PromptList:
@@ -141,10 +170,9 @@ def perform_request(
     load: replaces `attnscope.load`, for models that are already in memory. spot_check: measure some prompts again, for
     the evidence.
     """
-    from attnscope.lens import load as load_lens
     from attnscope.runs.perform import perform
 
-    return perform(request, RunFolder(folder), watcher, load=load or load_lens, spot_check=spot_check)
+    return perform(request, RunFolder(folder), watcher, load=load, spot_check=spot_check)
 
 
 def default_folder(name: str | Path) -> Path:
@@ -152,7 +180,7 @@ def default_folder(name: str | Path) -> Path:
 
 
 def _picked(study: Study, labels: Sequence[str]) -> Study:
-    labels_of_study = [spec.label for spec in study.models]
+    labels_of_study = [*(spec.label for spec in study.models), *study.families]
     for label in labels:
         if label not in labels_of_study:
             raise AttnscopeError(
@@ -163,7 +191,9 @@ def _picked(study: Study, labels: Sequence[str]) -> Study:
             )
     if not labels:
         return study
-    return study.model_copy(update={"models": [spec for spec in study.models if spec.label in labels]})
+    return study.model_copy(
+        update={"models": [spec for spec in study.models if spec.label in labels or spec.family in labels]}
+    )
 
 
 def _sources(swaps: object) -> dict[str, str]:
@@ -190,7 +220,7 @@ def _swapped(study: Study, swaps: Mapping[str, str]) -> Study:
                 allowed=near(label, labels_of_study),
                 todo="use the labels in the study",
             )
-    plain = {"adapter": None, "revision": None}
+    plain = {"adapter": None, "revision": None, "tokenizer": None}
     specs = [
         spec.model_copy(update={"source": swaps[spec.label], **plain}) if spec.label in swaps else spec
         for spec in study.models

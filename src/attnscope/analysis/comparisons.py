@@ -1,7 +1,8 @@
 """What can be compared in a run.
 
 Conditions are compared with the base prompt, controls with the condition they control for, a control's second draw (its
-placebo) with the control, models with the first one.
+placebo) with the control, models with the first one. Of a training's checkpoints, the last is compared with the first;
+what happens between them is a trajectory.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def _of_conditions(run: Run) -> Iterator[Comparison]:
     specs = {name: run.study.condition(name) for name in run.conditions}
     edits = [name for name, spec in specs.items() if not spec.is_base and spec.redraws is None]
     placebos = {name: spec.redraws for name, spec in specs.items() if spec.redraws in edits}
-    for model in run.models:
+    for model in run.compared_models:
         if base is not None:
             yield from (Comparison("condition", Side(run, model, base), Side(run, model, name)) for name in edits)
         for name in edits:
@@ -115,10 +116,12 @@ def _controlled(run: Run, name: str) -> list[str]:
 
 
 def _of_models(run: Run) -> Iterator[Comparison]:
-    first, *others = run.models
-    for other in others:
-        names = (name for name in run.conditions if run.study.condition(name).redraws is None)
-        yield from (Comparison("model", Side(run, first, name), Side(run, other, name)) for name in names)
+    trained = {labels[-1]: labels[0] for labels in run.families.values() if len(labels) > 1}
+    for model in run.compared_models:
+        other = trained.get(model, run.models[0])
+        names = [name for name in run.conditions if run.study.condition(name).redraws is None]
+        if model != other:
+            yield from (Comparison("model", Side(run, other, name), Side(run, model, name)) for name in names)
 
 
 def placebo_for(comparison: Comparison) -> Comparison | None:

@@ -231,6 +231,23 @@ class Run:
         return [spec.label for spec in self.study.models if spec.label in labels]
 
     @cached_property
+    def families(self) -> dict[str, list[str]]:
+        """By name of a training: the labels of its checkpoints that have cells, in the order of their steps."""
+        specs = sorted((self.study.model(label) for label in self.models), key=lambda spec: spec.step or 0)
+        return {name: [spec.label for spec in specs if spec.family == name] for name in self._families}
+
+    @property
+    def _families(self) -> list[str]:
+        named = (self.study.model(label).family for label in self.models)
+        return list(dict.fromkeys(name for name in named if name is not None))
+
+    @cached_property
+    def compared_models(self) -> list[str]:
+        """The models, but of each training only the first and the last checkpoint."""
+        within = {label for labels in self.families.values() for label in labels[1:-1]}
+        return [label for label in self.models if label not in within]
+
+    @cached_property
     def conditions(self) -> list[str]:
         """Names of the conditions that have cells, in the study's order."""
         names = set(self._cells["condition"])

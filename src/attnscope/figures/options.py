@@ -48,7 +48,11 @@ class Options(FigureSpec):
         return self.models_of(run), self.conditions_of(run)
 
     def models_of(self, run: Run) -> list[str]:
-        return [label for label in self.models or run.models if label in run.models]
+        """A training's name stands for all its checkpoints; by default its first and its last are shown."""
+        if self.models is None:
+            return run.compared_models
+        named = [each for label in self.models for each in run.families.get(label, [label])]
+        return [label for label in dict.fromkeys(named) if label in run.models]
 
     def conditions_of(self, run: Run) -> list[str]:
         """Without placebos, unless the figure names them: they are nothing but a control's second draw."""

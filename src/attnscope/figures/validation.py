@@ -21,7 +21,7 @@ from attnscope.figures.options import Options
 from attnscope.study import consistency
 from attnscope.study.consistency import Problem
 from attnscope.study.file import problem_of, refuse
-from attnscope.study.schema import FigureSpec, Study
+from attnscope.study.schema import CheckpointsSpec, FigureSpec, Study
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -103,5 +103,12 @@ def study_schema() -> dict[str, Any]:
         union["oneOf"].append(reference)
         union["discriminator"]["mapping"][name] = reference["$ref"]
     declared["properties"]["figures"]["items"] = union
+    entry = CheckpointsSpec.model_json_schema()
+    definitions |= {CheckpointsSpec.__name__: entry, **entry.pop("$defs", {})}
+    several = {"$ref": f"#/$defs/{CheckpointsSpec.__name__}"}
+    models = declared["properties"]["models"]
+    models["items"] = {"anyOf": [models["items"], several]}
+    described = {key: models.pop(key) for key in ("description", "title") if key in models}
+    declared["properties"]["models"] = {**described, "anyOf": [models, several]}
     declared["$defs"] = dict(sorted(definitions.items()))
     return declared

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from attnscope.lens.lens import Lens, load
+from attnscope.lens.loader import Loader
 from attnscope.lens.recorded import record
 
-__all__ = ["Lens", "load", "record"]
+__all__ = ["Lens", "Loader", "load", "record"]

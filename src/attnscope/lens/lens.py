@@ -61,6 +61,7 @@ def load(
     *,
     adapter: str | Path | None = None,
     revision: str | None = None,
+    tokenizer: str | Path | None = None,
     dtype: str | None = None,
     device: str | None = None,
     device_map: str | dict[str, Any] | None = None,
@@ -69,15 +70,17 @@ def load(
 ) -> Lens:
     """A lens on a built-in model, a Hub id (`org/name`, `org/name@revision`), a folder or a .gguf file.
 
-    adapter: a PEFT adapter to put on it (folder, Hub id or built-in name). dtype: float32 on a CPU if it fits, else the
-    checkpoint's own. device: the best there is by default. device_map: spread a large model over devices. Code and
-    pickled weights that come with a model are refused unless you allow them. See docs/models.md.
+    adapter: a PEFT adapter to put on it (folder, Hub id or built-in name). tokenizer: where the tokenizer comes from,
+    if not with the weights. dtype: float32 on a CPU if it fits, else the checkpoint's own. device: the best there is by
+    default. device_map: spread a large model over devices. Code and pickled weights that come with a model are refused
+    unless you allow them. See docs/models.md.
     """
     return Lens.of(
         load_model(
             name,
             adapter=adapter,
             revision=revision,
+            tokenizer=tokenizer,
             dtype=dtype,
             device=device,
             device_map=device_map,

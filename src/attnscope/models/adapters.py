@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +18,19 @@ from attnscope.models.memory import is_out_of_memory
 from attnscope.models.narration import libraries_silenced
 from attnscope.models.sources import find_source
 from attnscope.models.weights import safetensors_header
+from attnscope.study.model_folder import ADAPTER_CONFIG as _CONFIG
+from attnscope.study.model_folder import ADAPTER_PICKLED as _PICKLED
+from attnscope.study.model_folder import ADAPTER_SAFE as SAFE
+from attnscope.study.model_folder import is_adapter as is_adapter
 
-SAFE = "adapter_model.safetensors"
-_PICKLED = "adapter_model.bin"
-_CONFIG = "adapter_config.json"
 _NAME = "attnscope_adapter"
+
+Changing = Callable[[Sequence[torch.nn.Parameter]], None]
 
 # These add learned vectors beside or before the text's own tokens, which can't be merged into weights.
 _NOT_IN_WEIGHTS = frozenset(
     {"PROMPT_TUNING", "MULTITASK_PROMPT_TUNING", "P_TUNING", "PREFIX_TUNING", "CPT", "CARTRIDGE", "ADAPTION_PROMPT"}
 )
-
-
-def is_adapter(folder: Path) -> bool:
-    """Whether a folder holds an adapter and no model."""
-    return (folder / _CONFIG).is_file() and not (folder / "config.json").is_file()
 
 
 def find_adapter(name: str, *, allow_pickle: bool) -> Path:
@@ -70,10 +69,13 @@ def find_adapter(name: str, *, allow_pickle: bool) -> Path:
     return folder
 
 
-def apply_adapter(model: PreTrainedModel, folder: Path, *, name: str) -> PreTrainedModel:
+def apply_adapter(
+    model: PreTrainedModel, folder: Path, *, name: str, about_to_change: Changing = lambda _: None
+) -> PreTrainedModel:
     """The model with an adapter merged into its weights, still of the same class. name: the model's.
 
-    The model you pass in can't be used afterwards, even if the adapter is refused.
+    The model you pass in can't be used afterwards, even if the adapter is refused. about_to_change: called with the
+    weights that merging will change in place.
     """
     settings = _settings(folder)
     try:
@@ -82,15 +84,15 @@ def apply_adapter(model: PreTrainedModel, folder: Path, *, name: str) -> PreTrai
             weights = _weights(model, folder)
             if not settings.get("ensure_weight_tying"):
                 _untie_if_adapted(model, weights)
-            before = _sums(model)
-            merged = _merged(model, folder, weights)
+            before = bit_sums(model)
+            merged = _merged(model, folder, weights, about_to_change)
     except AttnscopeError:
         raise
     except Exception as error:  # each kind of adapter fails in its own way on a model it wasn't made for
         if is_out_of_memory(error):
             raise
         raise _mismatch(folder, settings, _first_lines(error)) from error
-    after = _sums(merged)
+    after = bit_sums(merged)
     if type(merged) is not type(model) or after.keys() != before.keys():
         raise _refusal(
             "the adapter can't be merged into the model",
@@ -159,13 +161,18 @@ def _untie_if_adapted(model: PreTrainedModel, weights: dict[str, torch.Tensor]) 
         model.config.tie_word_embeddings = model.config.get_text_config().tie_word_embeddings = False
 
 
-def _merged(model: PreTrainedModel, folder: Path, weights: dict[str, torch.Tensor]) -> PreTrainedModel:
+def _merged(
+    model: PreTrainedModel, folder: Path, weights: dict[str, torch.Tensor], about_to_change: Changing
+) -> PreTrainedModel:
     from peft import PeftConfig, PeftModel
+    from peft.tuners.tuners_utils import BaseTunerLayer
     from peft.utils import set_peft_model_state_dict
 
     config = PeftConfig.from_pretrained(str(folder))
     config.inference_mode = True
     wrapped = PeftModel(model, config, adapter_name=_NAME)
+    layers = [each.get_base_layer() for each in wrapped.modules() if isinstance(each, BaseTunerLayer)]
+    about_to_change([weight for layer in layers for weight in layer.parameters(recurse=False)])
     result: Any = set_peft_model_state_dict(wrapped, weights, adapter_name=_NAME)
     without_place = list(result.unexpected_keys)
     without_weights = [key for key in result.missing_keys if _NAME in key.split(".")]
@@ -182,13 +189,15 @@ def _unlanded(count: int, without_place: list[str], without_weights: list[str]) 
     return "it holds no tensors"
 
 
-def _sums(model: PreTrainedModel) -> dict[str, tuple[int, ...]]:
-    # Bits summed as integers: exact, so equal weights give equal sums and no copy is needed.
-    sums: dict[str, tuple[int, ...]] = {}
-    for name, weight in model.named_parameters():
-        bits = weight.detach().contiguous().view(torch.uint8).flatten()
-        sums[name] = tuple(int(bits[start :: weight.itemsize].sum()) for start in range(weight.itemsize))
-    return sums
+def bit_sums(model: PreTrainedModel) -> dict[str, int]:
+    """By name of each weight: its bits summed as integers, so equal weights give equal sums and no copy is needed."""
+    return {
+        name: int(weight.detach().contiguous().view(_INTEGERS[weight.itemsize]).sum(dtype=torch.int64))
+        for name, weight in model.named_parameters()
+    }
+
+
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def _settings(folder: Path) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from attnscope.models.gguf_unused import unused_weights
 from attnscope.models.memory import is_out_of_memory
 from attnscope.models.narration import libraries_silenced
 from attnscope.models.spans import with_whole_spans
+from attnscope.study.model_folder import has_tokenizer
 
 
 def read_config(path: Path, *, trust_remote_code: bool) -> Any:
@@ -54,7 +55,7 @@ def read_tokenizer(path: Path, *, trust_remote_code: bool) -> Any:
     """The tokenizer of a model; it must be able to say which characters each token covers."""
     problem = "no tokenizer files"
     tokenizer: Any = None
-    if path.is_file() or any(path.glob("tokenizer*")) or any(path.glob("*vocab*")) or any(path.glob("*.model")):
+    if path.is_file() or has_tokenizer(path):
         try:
             with libraries_silenced():
                 tokenizer = AutoTokenizer.from_pretrained(

@@ -24,6 +24,7 @@ from attnscope.models.package import builtin_folder
 from attnscope.models.sources import Source, find_source
 from attnscope.models.tokenization import Tokenization
 from attnscope.models.weights import Weights, folder_weights
+from attnscope.study.model_folder import TRAINER_STATE
 
 _DESCRIPTIONS = (".json", ".jinja", ".py", ".model", ".txt")
 NAMES = "a built-in model, a folder, a .gguf file or a Hub id (org/name)"
@@ -43,15 +44,19 @@ class Description:
     device: torch.device
     adapter: str | None
     adapter_folder: Path | None
+    tokenizer_path: Path
+    """Where the tokenizer comes from: `path`, unless another was named."""
 
     @property
     def files(self) -> list[Path]:
         """What its numbers depend on besides weights: configuration, tokenizer, template, code, adapter settings."""
-        inside = self.path.iterdir() if self.path.is_dir() else ()
-        described = [
-            path for path in inside if path.is_file() and path.suffix in _DESCRIPTIONS and not path.name.startswith(".")
-        ]
+        inside = [path for home in {self.path, self.tokenizer_path} if home.is_dir() for path in home.iterdir()]
+        described = [path for path in inside if path.is_file() and _describes(path.name)]
         return sorted([*described, *([settings_file(self.adapter_folder)] if self.adapter_folder else [])])
+
+
+def _describes(name: str) -> bool:
+    return name.endswith(_DESCRIPTIONS) and not name.startswith(".") and name != TRAINER_STATE
 
 
 @dataclass(frozen=True)
@@ -107,6 +112,7 @@ def look_up(
     *,
     adapter: str | Path | None = None,
     revision: str | None = None,
+    tokenizer: str | Path | None = None,
     device: str | None = None,
     device_map: str | dict[str, Any] | None = None,
     trust_remote_code: bool = False,
@@ -127,14 +133,23 @@ def look_up(
     with shortage_explained(name):
         config = read_config(path, trust_remote_code=trust_remote_code)
         facts = describe(config, name)
-        header = _gguf_header(source, path)
+        origin, home = _tokenizer_home(source, path, tokenizer, code=trust_remote_code)
+        header = _gguf_header(origin, home)
         tokenization = Tokenization(
-            read_tokenizer(path, trust_remote_code=trust_remote_code),
+            read_tokenizer(home, trust_remote_code=trust_remote_code),
             name,
             bos_before_chats=header is not None and header.begins_with_bos,
         )
         folder = find_adapter(named_adapter, allow_pickle=allow_pickle) if named_adapter else None
-        return Description(name, source, path, config, facts, tokenization, target, named_adapter, folder)
+        return Description(name, source, path, config, facts, tokenization, target, named_adapter, folder, home)
+
+
+def _tokenizer_home(source: Source, path: Path, tokenizer: str | Path | None, *, code: bool) -> tuple[Source, Path]:
+    """Where the tokenizer is read from: beside the weights, or where another name leads."""
+    if tokenizer is None:
+        return source, path
+    named, _ = _base_and_adapter(find_source(path_of(tokenizer, "tokenizer", NAMES)), None)
+    return named, _on_this_machine(named, code=code)
 
 
 def load(
@@ -142,6 +157,7 @@ def load(
     *,
     adapter: str | Path | None = None,
     revision: str | None = None,
+    tokenizer: str | Path | None = None,
     dtype: str | None = None,
     device: str | None = None,
     device_map: str | dict[str, Any] | None = None,
@@ -151,31 +167,53 @@ def load(
     """Load a model by built-in name, folder, .gguf file or Hub id (org/name, org/name@revision).
 
     A folder with a PEFT adapter stands for the base model it names, with the adapter on it. adapter: an adapter to
-    merge into the weights (folder, Hub id or built-in name). dtype: by default float32 on a CPU if it fits, else the
+    merge into the weights (folder, Hub id or built-in name). tokenizer: where the tokenizer comes from, if not with the
+    weights. dtype: by default float32 on a CPU if it fits, else the
     checkpoint's own. device: by default a CUDA device, else Apple's, else the CPU. device_map: spread the model over
     devices, as transformers does. Code and pickled weights that come with a model are refused unless you allow them.
     """
-    _known_dtype(dtype)
-    name = path_of(name, "name", NAMES)
+    known_dtype(dtype)
     described = look_up(
         name,
         adapter=adapter,
         revision=revision,
+        tokenizer=tokenizer,
         device=device,
         device_map=device_map,
         trust_remote_code=trust_remote_code,
         allow_pickle=allow_pickle,
     )
-    source, path, config, facts = described.source, described.path, described.config, described.facts
-    target, adapter_folder = described.device, described.adapter_folder
-    with shortage_explained(name):
+    model = read_base(
+        described,
+        dtype=dtype,
+        device_map=device_map,
+        trust_remote_code=trust_remote_code,
+        allow_pickle=allow_pickle,
+    )
+    if described.adapter_folder:
+        with shortage_explained(described.name):
+            model = apply_adapter(model, described.adapter_folder, name=described.name)
+    return loaded_as(described, model, allow_pickle=allow_pickle)
+
+
+def read_base(
+    described: Description,
+    *,
+    dtype: str | None,
+    device_map: str | dict[str, Any] | None,
+    trust_remote_code: bool,
+    allow_pickle: bool,
+) -> PreTrainedModel:
+    """The model that was looked up, without its adapter."""
+    source, path, config, target = described.source, described.path, described.config, described.device
+    with shortage_explained(described.name):
         if source.kind == "hub":
             hub.fetch_weights(source.name, path, allow_pickle=allow_pickle)
         weights = folder_weights(path, allow_pickle=allow_pickle)
         chosen = dtype or _default_dtype(config, weights, target)
         if device_map is None:
-            refuse_if_too_large(name, _bytes(config, weights, chosen), target, chosen)
-        model = read_model(
+            refuse_if_too_large(described.name, _bytes(config, weights, chosen), target, chosen)
+        return read_model(
             path,
             config,
             dtype=chosen,
@@ -184,12 +222,16 @@ def load(
             trust_remote_code=trust_remote_code,
             allow_pickle=allow_pickle,
         )
-        files = weights.files
-        if adapter_folder:
-            model = apply_adapter(model, adapter_folder, name=name)
-            files = (*files, adapter_file(adapter_folder))
+
+
+def loaded_as(described: Description, model: PreTrainedModel, *, allow_pickle: bool) -> Loaded:
+    """A model that was read, its adapter on it, with what is known about it."""
+    source, path, facts, adapter_folder = described.source, described.path, described.facts, described.adapter_folder
+    files = folder_weights(path, allow_pickle=allow_pickle).files
+    if adapter_folder:
+        files = (*files, adapter_file(adapter_folder))
     return Loaded(
-        name=name,
+        name=described.name,
         source=source,
         model=model,
         tokenization=described.tokenization,
@@ -316,7 +358,7 @@ def _device(device: str | None, device_map: str | dict[str, Any] | None) -> torc
     return torch.device(device)
 
 
-def _known_dtype(dtype: str | None) -> None:
+def known_dtype(dtype: str | None) -> None:
     if dtype is not None and (not isinstance(dtype, str) or dtype not in _DTYPES):
         raise AttnscopeError(
             "unknown dtype",

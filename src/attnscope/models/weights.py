@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attnscope.errors import AttnscopeError, Parameter
-
-INDEX = "model.safetensors.index.json"
-SINGLE = "model.safetensors"
+from attnscope.study.model_folder import INDEX as INDEX
+from attnscope.study.model_folder import SINGLE as SINGLE
+from attnscope.study.model_folder import is_pickled as is_pickled
 
 # How transformers names what safetensors calls F32, BF16, ...
 _DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
@@ -46,11 +46,6 @@ def folder_weights(folder: Path, *, allow_pickle: bool) -> Weights:
     files = tuple(path for path in sorted(folder.iterdir()) if path.name.endswith(".bin") and is_pickled(path.name))
     stored = sum(file.stat().st_size for file in files)
     return Weights(files, values=stored // 2, stored_bytes=stored, dtype=None, pickled=True)
-
-
-def is_pickled(name: str) -> bool:
-    """Whether a file of this name is part of a model's pickled weights."""
-    return name.startswith("pytorch_model") and name.endswith((".bin", ".bin.index.json"))
 
 
 def pickle_refusal(where: str) -> AttnscopeError:

@@ -23,10 +23,31 @@ MOST_REASONS = 5
 
 
 def evidence_card(run: Run) -> Document:
-    """One section per model, then the prompts and what the run was made with."""
-    models = [bulleted(label, _of_model(run, label)) for label in run.models]
+    """One section per model, then the prompts and what the run was made with.
+
+    Of a training, the first and the last checkpoint have sections; those between have a line each.
+    """
+    models = [bulleted(label, _of_model(run, label)) for label in run.compared_models]
+    between = {name: labels[1:-1] for name, labels in run.families.items()}
+    models += [
+        bulleted(f"{name}, checkpoints between", (_of_checkpoint(run, label) for label in labels))
+        for name, labels in between.items()
+        if labels
+    ]
     rest = bulleted("Prompts", _of_prompts(run)), bulleted("Made with", _made_with(run))
     return Document("Evidence", (*models, *rest))
+
+
+def _of_checkpoint(run: Run, label: str) -> str:
+    """What shows that a checkpoint was read exactly, on one line."""
+    known = run.manifest.models[label]
+    own = [file for file in known.files if file.weights][-1]  # an adapter's file comes after those of its base
+    differences = [float(known.evidence["difference"]), *([known.sample.difference] if known.sample else [])]
+    where = known.spec.get("adapter") or known.spec.get("revision") or known.spec["source"]
+    return (
+        f"Step {run.study.model(label).step}: {where}, SHA-256 {own.sha256}; against eager attention, no share differs "
+        f"by more than {max(differences):.1e}."
+    )
 
 
 def _way(way: str) -> str:

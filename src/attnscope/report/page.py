@@ -118,6 +118,7 @@ def _prompts(run: Run) -> list[dict[str, Any]]:
     """By model and condition: tokens, inserted tokens, re-merged tokens, and the first prompt's text."""
     rows = (
         run.table("prompts")
+        .filter(pl.col("model").is_in(run.compared_models))
         .group_by("model", "condition", maintain_order=True)
         .agg(
             pl.len().alias("prompts"),
@@ -142,7 +143,7 @@ def _comparison(run: Run, found: Compared) -> dict[str, Any]:
 def _kinds(run: Run) -> list[dict[str, Any]]:
     """By model and query group, under the first condition: how many heads are of each kind, and the clearest of it."""
     tables = []
-    for model in run.models:
+    for model in run.compared_models:
         for queries in run.queries:
             condition = next((name for name in run.conditions if run.has(model, name)), None)
             if condition is None:

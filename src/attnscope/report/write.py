@@ -109,7 +109,7 @@ def _take_place(workshop: Path, folder: Path) -> None:
 
 def _look_ahead(run: Run) -> None:
     """Compute what a reader may ask for next: the scores of every head, and how far apart conditions move it."""
-    for model in run.models:
+    for model in run.compared_models:
         names = [name for name in run.conditions if run.has(model, name)]
         for queries in run.queries:
             for name in names:

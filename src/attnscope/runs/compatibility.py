@@ -17,11 +17,11 @@ def fitting_models(request: RunRequest) -> list[tuple[ModelSpec, Description]]:
     models = []
     allowed: dict[str, Any] = {"trust_remote_code": request.trust_remote_code, "allow_pickle": request.allow_pickle}
     for spec in request.study.models:
-        options = spec.model_dump(exclude={"label", "source", "colour", "dtype"})
+        options = {name: value for name, value in spec.loading.items() if name != "dtype"}
         try:
             description = look_up(spec.source, **options, **allowed)
         except AttnscopeError as error:
-            place = request.place_of_model(spec.source)
+            place = request.place_of_model(spec)
             if place is None or type(error) is not AttnscopeError:
                 raise
             raise placed(error, place) from error.__cause__
@@ -62,10 +62,11 @@ def _heads(study: Study, facts: Architecture) -> Sequence[int]:
 def _shown(study: Study, spec: ModelSpec, facts: Architecture) -> Iterator[tuple[str, int, int]]:
     """Every layer and head that a figure names by number or depth, from 0, and the figure's place."""
     for place, figure in enumerate(study.figures):
-        asked = figure.asked(spec.label)
-        for layers in asked.layers:
-            yield from (("layer", number, place) for number in chosen_layers(layers, facts))
-        yield from (("head", number, place) for number in asked.heads)
+        for name in (spec.label, *([spec.family] if spec.family is not None else [])):
+            asked = figure.asked(name)
+            for layers in asked.layers:
+                yield from (("layer", number, place) for number in chosen_layers(layers, facts))
+            yield from (("head", number, place) for number in asked.heads)
 
 
 def _missing(

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from attnscope.errors import AttnscopeError, Parameter
-from attnscope.lens import Lens
-from attnscope.lens import load as load_lens
+from attnscope.lens import Lens, Loader
 from attnscope.models.load import Description
 from attnscope.runs.cells import Cell, cell_key
 from attnscope.runs.columns import TABLES
@@ -93,12 +92,13 @@ def perform(
     folder: RunFolder,
     watcher: Watcher | None = None,
     *,
-    load: Callable[..., Lens] = load_lens,
+    load: Callable[..., Lens] | None = None,
     spot_check: bool = True,
 ) -> Outcome:
     """Bring the run in the folder up to date with the request.
 
-    load: the function that loads a model. spot_check: measure some prompts again, for the evidence.
+    load: the function that loads a model; by default a `Loader`, which reads what models share only once. spot_check:
+    measure some prompts again, for the evidence.
 
     A model, layer or head that does not exist is refused before the folder is touched. If no prompt can be measured
     (with strict: if any can't), the run is refused before anything in the folder changes.
@@ -118,7 +118,7 @@ def perform(
             if not plan.cells:  # before a model is loaded that has nothing to measure
                 raise _nothing_measured(folder, plan.dropped)
         outcome = Outcome(folder.path, repaired=repaired)
-        return _Performance(request, folder, watch, before, plans, load, spot_check, outcome).run()
+        return _Performance(request, folder, watch, before, plans, load or Loader(), spot_check, outcome).run()
 
 
 def _is_up_to_date(
@@ -200,7 +200,7 @@ class _Performance:
         if facts is None:
             lens = self._loader(plan.spec, None)()
             facts = model_facts(plan.spec, plan.description, lens, self.request.study)
-        axes = model_axes(self.request.study, plan.description, facts)
+        axes = model_axes(self.request.study, plan.description.name, plan.description.facts, facts.heads_by_layer)
         measured_of = {"layers": list(axes.layers), "heads": list(axes.heads), "layout": plan.maker.layout.key}
         facts = self.models[plan.spec.label] = facts.model_copy(update=measured_of)
         key_content = key_facts(self.request.study, axes, facts)
@@ -227,7 +227,7 @@ class _Performance:
             self.watch.advance(tokens)
             self._show(plan, axes, cells)
 
-        budget = memory_budget(lens, plan.description, axes, most_groups(self.request.study, plan.cells))
+        budget = memory_budget(lens, axes, most_groups(self.request.study, plan.cells))
         batches = missing_batches(cells, self.store, budget)
         answered = None if generate is None else plan.maker.answered
         guard = Guard(self.request.engine, batches, self.store, axes, answered=answered, heard=heard)
@@ -286,7 +286,7 @@ class _Performance:
 
     def _loader(self, spec: ModelSpec, facts: ModelFacts | None) -> Callable[[], Lens]:
         """facts: about a model that was measured before; new cells then get the dtype and device of the old ones."""
-        options = spec.model_dump(exclude={"label", "source", "colour"}, exclude_none=True)
+        options = {name: value for name, value in spec.loading.items() if value is not None}
         if facts is not None and spec.device_map is None:
             options = {"dtype": facts.dtype, "device": facts.device, **options}
         more = {"trust_remote_code": self.request.trust_remote_code, "allow_pickle": self.request.allow_pickle}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from attnscope.errors import AttnscopeError
 from attnscope.lens import Lens
 from attnscope.measures import MEASURES
+from attnscope.models.architecture import Architecture
 from attnscope.models.cache import sha256
 from attnscope.models.load import Description
 from attnscope.runs.batches import Budget, batches, budget, bytes_per_token
@@ -55,7 +56,7 @@ def missing_batches(cells: Sequence[tuple[Cell, str]], store: Store, limit: Budg
 def same_model(before: Manifest | None, spec: ModelSpec, description: Description) -> ModelFacts | None:
     """What the manifest says about this model, if it has not changed: the same files, libraries and device."""
     facts = None if before is None else before.models.get(spec.label)
-    if facts is None or facts.spec != spec.model_dump(mode="json", exclude={"colour"}):
+    if facts is None or facts.spec != spec.identity:
         return None
     if spec.device_map is None and facts.device_type != description.device.type:
         return None
@@ -81,7 +82,7 @@ def model_facts(spec: ModelSpec, description: Description, lens: Lens, study: St
     weights = [_file(path, hashes[path.name], weights=True) for path in loaded.files]
     described = [_file(path, sha256(path), weights=False) for path in description.files]
     return ModelFacts(
-        spec=spec.model_dump(mode="json", exclude={"colour"}),
+        spec=spec.identity,
         path=str(description.path.absolute()),
         versions=versions(),
         architecture=loaded.architecture,
@@ -102,13 +103,14 @@ def _file(path: Path, digest: str, *, weights: bool) -> ModelFile:
     )
 
 
-def model_axes(study: Study, description: Description, facts: ModelFacts) -> ModelAxes:
-    chosen = chosen_layers(study.measure.layers, description.facts)
-    heads = min(facts.heads_by_layer[layer] for layer in chosen)
+def model_axes(study: Study, name: str, facts: Architecture, heads_by_layer: Mapping[int, int]) -> ModelAxes:
+    """What the study measures of a model. name: the model's."""
+    chosen = chosen_layers(study.measure.layers, facts)
+    heads = min(heads_by_layer[layer] for layer in chosen)
     for head in () if study.measure.heads == "all" else study.measure.heads:
         if head >= heads:
             raise AttnscopeError(
-                f"{description.name} has no head {head}",
+                f"{name} has no head {head}",
                 where="measure.heads",
                 allowed=f"heads 0 to {heads - 1}",
                 todo="choose from these heads",
@@ -146,9 +148,9 @@ def most_groups(study: Study, cells: Sequence[Cell]) -> int:
     return max((len(cell.groups) for cell in cells), default=0) + generated
 
 
-def memory_budget(lens: Lens, description: Description, axes: ModelAxes, groups: int) -> Budget:
+def memory_budget(lens: Lens, axes: ModelAxes, groups: int) -> Budget:
     """groups: how many query groups a prompt has at most."""
-    config = description.config.get_text_config()
+    config = lens.model.config.get_text_config()
     hidden = int(getattr(config, "hidden_size", 1024))
     heads = max(lens.heads_by_layer.values())
     width = int(getattr(config, "head_dim", None) or hidden // heads)

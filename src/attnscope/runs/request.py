@@ -17,7 +17,7 @@ from attnscope.registry import fingerprints
 from attnscope.runs.manifest import VERSION
 from attnscope.study.file import place_in
 from attnscope.study.prompts import PromptList
-from attnscope.study.schema import Study
+from attnscope.study.schema import ModelSpec, Study
 from attnscope.text.groups import GROUPS
 from attnscope.text.query_rules import QUERY_RULES
 from attnscope.text.rules import RULES
@@ -54,10 +54,14 @@ class RunRequest:
         """The line and key of the study file that a path leads to, for an error."""
         return place_in(self.text, self.file, at)
 
-    def place_of_model(self, source: str) -> str | None:
+    def place_of_model(self, spec: ModelSpec) -> str | None:
         """The line of the study file that names a model; None if it was named elsewhere."""
-        for number, model in enumerate(yaml.safe_load(self.text)["models"]):
-            if source in (model, model.get("source") if isinstance(model, dict) else None):
+        given = yaml.safe_load(self.text)["models"]
+        for number, model in enumerate(given if isinstance(given, list) else [given]):
+            keys = model if isinstance(model, dict) else {"source": model}
+            if spec.family is not None and keys.get("label") == spec.family:
+                return self.place(("models", number, "checkpoints" if "checkpoints" in keys else "revisions"))
+            if keys.get("source") == spec.source:
                 return self.place(("models", number, "source"))
         return None
 

@@ -151,7 +151,7 @@ def _tokens(cell: Cell, key: str, axes: ModelAxes, record: Record) -> pa.RecordB
     return batch_of("tokens", _where(cell) | columns, len(tokens))
 
 
-def _mass(cell: Cell, key: str, axes: ModelAxes, record: Record) -> pa.RecordBatch:
+def mass_rows(cell: Cell, key: str, axes: ModelAxes, record: Record) -> pa.RecordBatch:
     """Rows by query group, layer, head, measure and class; null where no query has a value, or nothing is left."""
     prompt = cell.text.text, cell.tokens, cell.text.spans
     shares = np.concatenate([membership(axes.classes, *prompt), set_membership(axes.sets, *prompt)])
@@ -231,4 +231,4 @@ def _heads(cell: Cell, key: str, axes: ModelAxes, record: Record) -> pa.RecordBa
     return batch_of("heads", _where(cell) | columns, value.size)
 
 
-_BUILDERS = {"prompts": _prompts, "tokens": _tokens, "mass": _mass, "heads": _heads}
+_BUILDERS = {"prompts": _prompts, "tokens": _tokens, "mass": mass_rows, "heads": _heads}

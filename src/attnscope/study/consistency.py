@@ -55,6 +55,9 @@ def _layouts_of_set(prompts: PromptsSpec) -> Layouts | None:
 def problems(study: Study) -> Iterator[Problem]:
     """All problems that can be found without reading the prompts, in the order of the file."""
     yield from _duplicates([("models", place, "label") for place in range(len(study.models))], study.models, "label")
+    for place, spec in enumerate(study.models):
+        if spec.label in study.families:
+            yield Problem(("models", place, "label"), f"'{spec.label}' is also a training's name", "each name once")
     yield from _duplicates([("figures", place, "name") for place in range(len(study.figures))], study.figures, "name")
     yield from _of_prompts(study)
     yield from _of_conditions(study)
@@ -258,7 +261,8 @@ def _of_queries(study: Study, layout: Layout, parts: Sequence[Span] | None) -> I
 
 def figure_problems(study: Study, figure: FigureSpec, number: int = 0) -> Iterator[Problem]:
     """Models, conditions and queries that a figure names but the study lacks; the figure's kind checks the rest."""
-    known = {"models": [spec.label for spec in study.models], "conditions": [spec.name for spec in study.conditions]}
+    labels = [*(spec.label for spec in study.models), *study.families]
+    known = {"models": labels, "conditions": [spec.name for spec in study.conditions]}
     for key, words in known.items():
         yield from name_problems(getattr(figure, key) or (), words, ("figures", number, key))
     if figure.queries is not None and not _may_be_measured(study, figure.queries):

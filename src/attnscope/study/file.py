@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ from pydantic import ValidationError
 
 from attnscope.arguments import path_of
 from attnscope.errors import AttnscopeError, near
+from attnscope.study import checkpoints
 from attnscope.study.consistency import NAMED, Problem, problems, segment_problems
 from attnscope.study.prompts import PromptList
-from attnscope.study.schema import COLOUR, LINE, NAME, Study
+from attnscope.study.schema import COLOUR, LINE, NAME, ModelSpec, Study
 
 _TYPES = {
     ("model_type", "dict_type", "mapping_type", "model_attributes_type"): ("a mapping", "keys and values"),
@@ -53,27 +55,65 @@ def find_study(name: str | Path) -> Path:
     )
 
 
-def read_study(path: Path) -> Study:
-    """The study in a file, checked as far as it can be without a model."""
+def read_study(path: Path, instead: ModelSpec | None = None) -> Study:
+    """The study in a file, checked as far as it can be without a model.
+
+    instead: a model in place of the study's own, which then need not exist; the study has no figures then.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise AttnscopeError(
             f"can't read the study: {error}", where=str(path), allowed="a UTF-8 text file", todo="check the file"
         ) from error
-    return parse_study(text, str(path))
+    return parse_study(text, str(path), instead)
 
 
-def parse_study(text: str, where: str) -> Study:
+def parse_study(text: str, where: str, instead: ModelSpec | None = None) -> Study:
+    """instead: as in read_study."""
     root = _composed(text, where)
     _refuse_duplicates(root, where)
+    data, entries = yaml.safe_load(text), range(0)
+    if instead is not None:
+        data = {**data, "models": [instead], "figures": []}
+    else:
+        data, entries = _written_out(data, root, where)
     try:
-        study = Study.model_validate(yaml.safe_load(text))
+        study = Study.model_validate(data)
     except ValidationError as error:
-        raise _located(problem_of(error), root, where) from None
+        raise _located(_in_file(problem_of(error), entries), root, where) from None
     for problem in problems(study):
-        raise _located(problem, root, where)
+        raise _located(_in_file(problem, entries), root, where)
     return study
+
+
+def _written_out(data: dict[str, Any], root: yaml.Node, where: str) -> tuple[dict[str, Any], Sequence[int]]:
+    """The study with each checkpoint as a model of its own, and the entry in the file that each model comes from."""
+    given = data.get("models")
+    if not isinstance(given, list) and not checkpoints.is_entry(given):
+        return data, ()
+    models: list[Any] = []
+    entries: list[int] = []
+    for number, entry in enumerate(given if isinstance(given, list) else [given]):
+        try:
+            more = checkpoints.models_of(entry) if checkpoints.is_entry(entry) else [entry]
+        except ValidationError as error:
+            problem = problem_of(error)
+            raise _located(replace(problem, at=("models", number, *problem.at)), root, where) from None
+        except checkpoints.CheckpointsError as error:
+            at = ("models", number, error.key)
+            raise _located(Problem(at, error.what, error.allowed, error.todo), root, where) from None
+        models += more
+        entries += [number] * len(more)
+    return {**data, "models": models}, entries
+
+
+def _in_file(problem: Problem, entries: Sequence[int]) -> Problem:
+    """The problem at its place in the file, where checkpoints of one entry are several models."""
+    first, *others = problem.at or ("",)
+    if first == "models" and others and isinstance(others[0], int) and others[0] < len(entries):
+        return replace(problem, at=(first, entries[others[0]], *others[1:]))
+    return problem
 
 
 def refuse_unknown_segments(study: Study, prompts: PromptList, path: Path) -> None:

@@ -12,6 +12,7 @@ from pydantic import (
     ConfigDict,
     Field,
     SerializeAsAny,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -31,9 +32,14 @@ from attnscope.text.classes import OTHER, PREFIX, REMOVED
 from attnscope.text.query_rules import Queries, QueryRule, in_series, titles_of
 from attnscope.text.sets import PROMPT_SETS
 
+Dtype = Literal["float32", "bfloat16", "float16", "float64"]
+_DTYPE = "By default float32 on a CPU if it fits into memory."
+_DEVICE = "cpu, cuda, cuda:1, mps; by default the best available."
+_DEVICE_MAP = "Spread a large model over devices: auto, balanced, ..."
+
 
 class ModelSpec(NamedSpec):
-    """One model of the study."""
+    """One model of the study. An entry with `checkpoints` stands for several: see checkpoints."""
 
     label: Name = Field(description="Its name in tables and figures.")
     source: str = Field(
@@ -43,12 +49,33 @@ class ModelSpec(NamedSpec):
         None, description="A PEFT adapter for it: a folder (from where you are), a Hub id or a built-in name."
     )
     revision: str | None = Field(None, description="Revision of a Hub model.")
-    dtype: Literal["float32", "bfloat16", "float16", "float64"] | None = Field(
-        None, description="By default float32 on a CPU if it fits into memory."
+    tokenizer: str | None = Field(
+        None, description="Where its tokenizer comes from, if not with the weights: named like a source."
     )
-    device: str | None = Field(None, description="cpu, cuda, cuda:1, mps; by default the best available.")
-    device_map: str | None = Field(None, description="Spread a large model over devices: auto, balanced, ...")
+    dtype: Dtype | None = Field(None, description=_DTYPE)
+    device: str | None = Field(None, description=_DEVICE)
+    device_map: str | None = Field(None, description=_DEVICE_MAP)
     colour: Colour | None = Field(None, description="The colour of its label in figures, such as '#1f77b4'.")
+    family: Name | None = Field(
+        None, description="The training that it is a checkpoint of; written for you by `checkpoints`."
+    )
+    step: int | None = Field(None, ge=0, description="How many steps of that training it has seen.")
+
+    @property
+    def loading(self) -> dict[str, Any]:
+        """What `load` takes besides its source."""
+        return self.model_dump(exclude={"label", "source", "colour", "family", "step"})
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What says which model it is, as plain data: without what only figures need."""
+        return self.model_dump(mode="json", exclude={"colour", "family", "step"})
+
+    @model_validator(mode="after")
+    def _family_and_step(self) -> ModelSpec:
+        if (self.family is None) != (self.step is None):
+            raise PydanticCustomError("one_of", "a checkpoint has both a family and a step")
+        return self
 
     @model_validator(mode="before")
     @classmethod
@@ -58,6 +85,55 @@ class ModelSpec(NamedSpec):
         if isinstance(data, dict) and "source" in data and "label" not in data:
             return {**data, "label": data["source"]}
         return data
+
+
+class CheckpointsSpec(Spec):
+    """Checkpoints of one training, as an entry of `models`: one model each, named by its step (`blocks step 200`).
+
+    Adapters share their base, which is loaded once.
+    """
+
+    label: Name = Field(description="The name of the training in tables and figures.")
+    checkpoints: str | list[str] | dict[int, str] | None = Field(
+        None,
+        description='A pattern of folders (from where you are) such as "out/checkpoint-*", a list of folders, or '
+        "{step: folder}. Whole models or PEFT adapters; the step is that of trainer_state.json, or in the name.",
+    )
+    revisions: list[str] | dict[int, str] | None = Field(
+        None, description="Revisions of a model on the Hub, such as [step1000, step2000], or {step: revision}."
+    )
+    source: str | None = Field(
+        None,
+        description="With checkpoints: what the training began with. It is then step 0, and the base of adapters, "
+        "which otherwise name their own. With revisions: the model on the Hub (`org/name`).",
+    )
+    dtype: Dtype | None = Field(None, description=_DTYPE)
+    device: str | None = Field(None, description=_DEVICE)
+    device_map: str | None = Field(None, description=_DEVICE_MAP)
+    colour: Colour | None = Field(None, description="The colour of its lines in figures, such as '#1f77b4'.")
+
+    @field_validator("checkpoints", "revisions", mode="before")
+    @classmethod
+    def _folders_or_revisions(cls, data: Any, info: ValidationInfo) -> Any:
+        pattern = info.field_name == "checkpoints"
+        things = list(data.values()) if isinstance(data, dict) else data if isinstance(data, list) else [data]
+        numbered = not isinstance(data, dict) or all(type(step) is int and step >= 0 for step in data)
+        if not (isinstance(data, dict | list) or (pattern and isinstance(data, str))) or not numbered:
+            things = [None]
+        if not all(isinstance(each, str) and each for each in things):
+            near = ("a pattern such as out/checkpoint-*, " if pattern else "") + "a list, or {step: name}"
+            context = {"given": repr(data)[:60], "what": str(info.field_name), "near": near}
+            raise PydanticCustomError("one_of", "{given} are no {what}", context)
+        return data
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> CheckpointsSpec:
+        if (self.checkpoints is None) == (self.revisions is None):
+            raise PydanticCustomError("one_of", "give either checkpoints (folders) or revisions (of a Hub model)")
+        if self.revisions is not None and (self.source is None or "@" in self.source):
+            near = {"near": "source: org/name, without a revision"}
+            raise PydanticCustomError("one_of", "revisions are those of a model on the Hub", near)
+        return self
 
 
 class AnswerSpec(Spec):
@@ -270,7 +346,11 @@ class FigureSpec(Spec):
     kind: str = Field(description="The kind of figure; each kind has options of its own, listed in docs/figures.md.")
     title: Line | None = Field(None, description="The title.")
     y: Line | None = Field(None, description="The title of the vertical axis.")
-    models: list[str] | None = Field(None, description="The models to show, by label.")
+    models: list[str] | None = Field(
+        None,
+        description="The models to show, by label; that of a training stands for all its checkpoints. By default all, "
+        "but of a training the first and the last checkpoint.",
+    )
     conditions: list[str] | None = Field(None, description="The conditions to show, by name.")
     queries: str | None = Field(None, description="A query group; by default the first.")
     number_from: Literal[0, 1] = Field(0, description="Number layers and heads from 0, or from 1 as papers do.")
@@ -303,7 +383,7 @@ class Study(Spec):
     title: Line | None = Field(None, description="The title of the report.")
     question: str | None = Field(None, description="The question the study asks, for the report.")
     seed: int = Field(0, ge=0, description="The seed of everything random.")
-    models: list[ModelSpec] = Field(min_length=1, description="The models.")
+    models: list[ModelSpec] = Field(min_length=1, description="The models; checkpoints of a training in one entry.")
     prompts: PromptsSpec = Field(description="The prompts.")
     conditions: list[ConditionSpec] = Field(
         default=[ConditionSpec(name="none")], min_length=1, description="Conditions: edits of the prompt."
@@ -368,5 +448,13 @@ class Study(Spec):
         """The rules of the tokens that are left out."""
         return [REMOVED_WORDS.get(each, each) for each in self.without]
 
+    @property
+    def families(self) -> list[str]:
+        """The trainings that some of the models are checkpoints of."""
+        return list(dict.fromkeys(spec.family for spec in self.models if spec.family is not None))
+
     def condition(self, name: str) -> ConditionSpec:
         return next(spec for spec in self.conditions if spec.name == name)
+
+    def model(self, label: str) -> ModelSpec:
+        return next(spec for spec in self.models if spec.label == label)

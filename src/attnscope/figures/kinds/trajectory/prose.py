@@ -1,0 +1,147 @@
+"""Table -> what the lines show: where each begins and ends, and since when it differs from where it began."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from attnscope.analysis.discoveries import FALSE_DISCOVERIES
+from attnscope.analysis.run import Run
+from attnscope.analysis.spread import CUT, INTERVAL, extent, is_cut
+from attnscope.figures import selection, sentences
+from attnscope.figures.kind import Look
+from attnscope.figures.kinds.trajectory.options import TrajectoryOptions
+from attnscope.figures.prose import Document, Strong, Table, Text, document
+
+Row = dict[str, Any]
+
+SENTENCES = 6  # lines that are described in sentences; more are rows of a table
+NAMED = 6  # places named one by one
+
+
+def look(run: Run, options: TrajectoryOptions, table: pl.DataFrame) -> Look:
+    models = options.models_of(run)
+    whose = selection.group_words(selection.queries(run, options))
+    layers = selection.layers_words(run, options, models) if options.by is None else "each layer"
+    relative = ", relative to uniform attention" if options.value == "enrichment" else ""
+    of_classes = not options.measures or options.measures[0] in run.classes
+    most = extent(table["n"])[1]
+    cut = CUT if is_cut(table["value"], table["low"], table["high"]) else ""
+    band = f"band: {INTERVAL}{cut}" if table["low"].is_not_null().any() else sentences.untested(most)
+    return Look(
+        title=options.title or "While it is trained",
+        y=options.y or (f"share of attention{relative}" if of_classes else "value"),
+        caption=f"Attention from {whose}; mean over {layers} and {selection.heads_words(run, options)}, then over n = "
+        f"{selection.prompts_words(run, table['n'])}; {band}."
+        + (" Layers and heads are numbered from 1." if options.number_from else ""),
+        number_from=options.number_from,
+    )
+
+
+def write(table: pl.DataFrame, look: Look) -> Document:
+    panels, series = (list(dict.fromkeys(table[name])) for name in ("panel", "series"))
+    lines = [
+        (_name(str(panel), str(name), panels, series), part.sort("x").to_dicts())
+        for (panel, name), part in table.group_by("panel", "series", maintain_order=True)
+    ]
+    axis = next(iter(table["axis"].drop_nulls()), "x")
+    numbers: list[Text | Table] = [(Strong(name), f": {_line(rows)}") for name, rows in lines]
+    if len(lines) > SENTENCES:
+        columns = ("", "first", "last", "change since the first", "differs significantly")
+        rows = tuple((name, *_cells(rows)) for name, rows in lines)
+        numbers = [Table(columns, rows, tuple(differs(rows[-1]) is False for _, rows in lines))]
+    return document(
+        look.title,
+        {
+            "Overview": [
+                f"Lines over the {axis}, in {sentences.counted(len(panels), 'panel')} ({sentences.listed(panels)}): "
+                f"{sentences.listed(series)}.",
+                look.caption,
+            ],
+            "Axes": [
+                f"Horizontal: {axis}. Vertical: {look.y or 'value'}; every panel has its own scale, which need not "
+                "begin at 0."
+            ],
+            "Numbers": numbers,
+        },
+    )
+
+
+def _name(panel: str, series: str, panels: Sequence[str], names: Sequence[str]) -> str:
+    if len(panels) == 1 and len(names) > 1:
+        return series
+    return panel if len(names) == 1 and len(panels) > 1 else f"{panel}, {series}"
+
+
+def differs(row: Row) -> bool | None:
+    """Whether a value differs from the first of its line; None if it is the first, or was not tested."""
+    if row["q"] is None:
+        return None
+    return bool(row["q"] < FALSE_DISCOVERIES and abs(row["difference"]) > (row["floor"] or 0))
+
+
+def _line(rows: Sequence[Row]) -> str:
+    """Where a line begins and ends, whether that is a change, and at which places it differs."""
+    first, last = rows[0], rows[-1]
+    words = f"{_value(first)} at {_at(first)}"
+    if len(rows) == 1:
+        return f"{words}; there is nothing to compare it with."
+    words += f"; at {_at(last)} {_value(last)}, {_change(first, last)}."
+    between = [row for row in rows[1:-1] if row["q"] is not None]
+    return f"{words} {_between(first, between, differs(last))}" if between else words
+
+
+def _change(first: Row, last: Row) -> str:
+    """Whether the last value is above or below the first: only said where it is significant."""
+    if last["difference"] is None:
+        return f"not compared with {_at(first)}: no prompt has both"
+    size = sentences.with_interval(last["difference"], last["difference_low"], last["difference_high"])
+    if last["q"] is None:
+        return f"a change of {size}; {sentences.untested(last['n'] or 0)}"
+    if differs(last):
+        way = "above" if last["difference"] > 0 else "below"
+        return f"significantly {way} {_at(first)} (change {size}, {sentences.rate(last['q'])})"
+    why = "not significant" if last["q"] >= FALSE_DISCOVERIES else f"within rounding error ({last['floor']:.1e})"
+    return f"a change of {size}, {why} ({sentences.rate(last['q'])})"
+
+
+def _between(first: Row, rows: Sequence[Row], last: bool | None) -> str:
+    """At which of the places between it differs from the first, and where most."""
+    different = [row for row in rows if differs(row)]
+    most = max(rows, key=lambda row: abs(row["difference"]))
+    if not different:
+        return f"None of the {len(rows)} places between differs significantly from {_at(first)}."
+    places = "" if len(different) == len(rows) or len(different) > NAMED else f" ({_places(different)})"
+    words = f"Of the {len(rows)} places between, {len(different)} differ{'s' * (len(different) == 1)} significantly"
+    way = "above" if most["difference"] > 0 else "below"
+    peak = f"; the farthest is {_at(most)}, {way} it by {sentences.number(abs(most['difference']))}"
+    return f"{words} from {_at(first)}{places}{peak if differs(most) else ''}."
+
+
+def _cells(rows: Sequence[Row]) -> tuple[str, str, str, str]:
+    first, last, later = rows[0], rows[-1], rows[1:]
+    if not later:
+        return f"{_value(first)} at {_at(first)}", "", "", ""
+    change = ""
+    if last["difference"] is not None:
+        change = sentences.with_interval(last["difference"], last["difference_low"], last["difference_high"])
+        change += f", {sentences.rate(last['q'])}" if last["q"] is not None else ", not tested"
+        change += ", not significant" if differs(last) is False else ""
+    different = [row for row in later if differs(row)]
+    count = f"{len(different)} of {len(later)}"
+    some = f" ({_places(different)})" if 0 < len(different) < len(later) and len(different) <= NAMED else ""
+    return f"{_value(first)} at {_at(first)}", f"{_value(last)} at {_at(last)}", change, f"{count}{some}"
+
+
+def _places(rows: Sequence[Row]) -> str:
+    return sentences.listed([_at(row) for row in rows])
+
+
+def _at(row: Row) -> str:
+    return str(row["at"] or f"{row['x']:g}")
+
+
+def _value(row: Row) -> str:
+    return sentences.with_interval(row["value"], row["low"], row["high"])
