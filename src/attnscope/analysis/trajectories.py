@@ -1,7 +1,8 @@
-"""A number per prompt along an axis, such as the steps of a training: means with intervals, changes since the start.
+"""A number per prompt along an axis, such as the steps of a training: means with intervals, and differences.
 
-Each point is a mean over prompts with Student's interval, as everywhere where means are shown. Its change since the
-first point of its line is paired by prompt and tested; q is over all changes of the figure.
+Each point is a mean over prompts with Student's interval, as everywhere where means are shown. Its difference from the
+first point of its line, or from another line's point, is paired by prompt and tested; q is over all differences tested
+in the figure.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from attnscope.analysis.bootstrap import Sample
+from attnscope.analysis.discoveries import discoveries
 from attnscope.analysis.effects import effects
 
 Floats = NDArray[np.float64]
@@ -52,6 +54,22 @@ class Point:
     """How far rounding moves the mean; None if unknown."""
     bounds: tuple[float, float] = (-np.inf, np.inf)
     """Between which numbers a value can lie."""
+    reference: Reference | None = None
+    """What it is compared with; None for the first point of its line."""
+    tested: bool = True
+    """Whether the difference is tested: not if it follows from how the points were made."""
+
+    @property
+    def key(self) -> tuple[str, str, float]:
+        return self.panel, self.series, self.x
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A point of another line. key: its panel, series and x; words: what to call it."""
+
+    key: tuple[str, str, float]
+    words: str
 
 
 def trajectories(points: Sequence[Point], clusters: Clusters, *, seed: int = 0) -> pl.DataFrame:
@@ -65,11 +83,17 @@ def trajectories(points: Sequence[Point], clusters: Clusters, *, seed: int = 0) 
     firsts: dict[tuple[str, str], Point] = {}
     for each in known:
         firsts.setdefault((each.panel, each.series), each)
-    pairs = [(place, firsts[each.panel, each.series]) for place, each in enumerate(known)]
-    later = [(place, first) for place, first in pairs if known[place] is not first]
-    for (place, first), change in zip(later, _changes(known, later, clusters, seed), strict=True):
-        floors = (first.floor, known[place].floor)
-        rows[place] |= {"against": first.at, **change, "floor": None if None in floors else sum(filter(None, floors))}
+    by_key = {each.key: each for each in known}
+    pairs = []
+    for place, each in enumerate(known):
+        own = firsts[each.panel, each.series]
+        other = own if each.reference is None else by_key.get(each.reference.key)
+        if other is not None and other is not each:
+            pairs.append((place, other))
+    for (place, other), change in zip(pairs, _changes(known, pairs, clusters, seed), strict=True):
+        floors, reference = (other.floor, known[place].floor), known[place].reference
+        against = other.at if reference is None else reference.words
+        rows[place] |= {"against": against, **change, "floor": None if None in floors else sum(filter(None, floors))}
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
@@ -83,20 +107,21 @@ def _mean(point: Point, clusters: Clusters) -> dict[str, object]:
 
 
 def _changes(
-    known: Sequence[Point], later: Sequence[tuple[int, Point]], clusters: Clusters, seed: int
+    known: Sequence[Point], pairs: Sequence[tuple[int, Point]], clusters: Clusters, seed: int
 ) -> Iterator[dict[str, object]]:
-    """Each later point minus the first of its line, within prompts, all of them tested together."""
-    if not later:
+    """Each of these points minus the other of its pair, within prompts, all of them tested together."""
+    if not pairs:
         return
     prompts = np.unique(np.concatenate([each.prompts for each in known]))
-    apart = np.full((len(prompts), len(later)), np.nan)
-    for column, (place, first) in enumerate(later):
+    apart = np.full((len(prompts), len(pairs)), np.nan)
+    for column, (place, first) in enumerate(pairs):
         both, mine, theirs = np.intersect1d(known[place].prompts, first.prompts, return_indices=True)
         apart[np.searchsorted(prompts, both), column] = known[place].values[mine] - first.values[theirs]
-    pools = [(known[place].panel, known[place].series) for place, _ in later]
+    pools = [(known[place].panel, known[place].series) for place, _ in pairs]
     tested = effects(apart, clusters=clusters(prompts), pools=pools, seed=seed)
-    names = {"difference": tested.mean, "difference_low": tested.low, "difference_high": tested.high, "q": tested.q}
-    for column in range(len(later)):
+    q = discoveries(np.where([known[place].tested for place, _ in pairs], tested.p, np.nan))
+    names = {"difference": tested.mean, "difference_low": tested.low, "difference_high": tested.high, "q": q}
+    for column in range(len(pairs)):
         yield {name: _known(values[column]) for name, values in names.items()}
 
 

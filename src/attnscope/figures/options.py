@@ -8,7 +8,7 @@ finds what no single key can show, such as a class that the study does not have.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -25,6 +25,9 @@ class Options(FigureSpec):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    takes_series: ClassVar[bool] = False
+    """Whether `queries` may name a series of query groups, instead of one group."""
+
     @model_validator(mode="before")
     @classmethod
     def _known_keys(cls, data: Any) -> Any:
@@ -36,7 +39,9 @@ class Options(FigureSpec):
 
     def problems(self, study: Study, prompts: int | None = None) -> Iterator[Problem]:
         """What it asks for that the study does not have. prompts: how many there are, once they have been read."""
-        yield from ()
+        if self.queries in study.measure.series and not self.takes_series:
+            what = f"'{self.queries}' is a series of query groups, and {self.kind} shows one group"
+            yield Problem(("queries",), what, near(self.queries, study.measure.groups))
 
     def among(self, run: Run) -> Self | None:
         """The figure without models and conditions that the run does not have; None if nothing is left to show."""

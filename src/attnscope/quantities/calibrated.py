@@ -19,6 +19,7 @@ class Calibrated(Quantity):
 
     key: ClassVar[str] = "calibrated"
     bounds: ClassVar[tuple[float, float]] = (-1.0, 1.0)
+    null: ClassVar[float | None] = 0.0
     source: ClassVar[str] = "Chen et al. 2024, In-Context Re-Ranking (calibration by a content-free query)"
 
     calibrated: str = Field(min_length=1, description="A class or set.")

@@ -21,6 +21,7 @@ class Decay(Quantity):
     key: ClassVar[str] = "decay"
     unit: ClassVar[str] = "share per group"
     bounds: ClassVar[tuple[float, float]] = (-1.0, 1.0)
+    null: ClassVar[float | None] = 0.0
 
     decay: str = Field(min_length=1, description="A class or set.")
     over: str = Field(min_length=1, description="A series of query groups, by its title or the name of its rule.")

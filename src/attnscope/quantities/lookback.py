@@ -18,6 +18,7 @@ class Lookback(Quantity):
     """
 
     key: ClassVar[str] = "lookback"
+    relative: ClassVar[bool] = True
     source: ClassVar[str] = "Chuang et al. 2024, Lookback Lens"
 
     lookback: str = Field(min_length=1, description="The context: a class or set.")

@@ -48,6 +48,10 @@ class Quantity(Spec):
     unit: ClassVar[str] = "share"
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     """Between which numbers it can lie."""
+    null: ClassVar[float | None] = None
+    """The value that means "nothing there", which maps test every head against; None if there is none."""
+    relative: ClassVar[bool] = False
+    """Whether it stays the same if a head looks at its sets as before while there are more tokens to look at."""
     source: ClassVar[str] = ""
     """Who defined it, for the docs."""
 

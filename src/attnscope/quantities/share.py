@@ -19,6 +19,7 @@ class Share(Quantity):
     """
 
     key: ClassVar[str] = "share"
+    relative: ClassVar[bool] = True
     source: ClassVar[str] = "Hung et al. 2024, Attention Tracker (focus score, over chosen heads)"
 
     share: str = Field(min_length=1, description="A class or set.")

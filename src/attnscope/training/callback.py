@@ -164,7 +164,7 @@ class TrainerCallback(Callback):
             return self._named(small.means(frame, by_layer=False))
 
     def _named(self, means: pl.DataFrame) -> dict[str, float]:
-        several = len(self.study.measure.queries) > 1
+        several = len(means["queries"].unique()) > 1
         rows = means.select(*KEYS, "mass").iter_rows()
         return {
             "/".join(("attention", *((queries,) if several else ()), condition, name)): mass

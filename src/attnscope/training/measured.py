@@ -50,7 +50,8 @@ class SmallStudy:
 
     def measure(self) -> pl.DataFrame:
         """queries, condition, token_class, layer, prompt, mass: mean over the heads of the layer."""
-        numbers = batches([len(cell.tokens) for cell in self.cells], memory_budget(self.lens, self.axes))
+        limit = memory_budget(self.lens, self.axes, max(len(cell.groups) for cell in self.cells))
+        numbers = batches([len(cell.tokens) for cell in self.cells], limit)
         frames = [frame for batch in numbers for frame in self._measured([self.cells[number] for number in batch])]
         return pl.concat(frames)
 

@@ -14,7 +14,7 @@ from attnscope.analysis.spread import extent
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Look
 from attnscope.figures.kinds.heatmap.options import HeatmapOptions
-from attnscope.figures.kinds.heatmap.statistics import panels, shown_measures
+from attnscope.figures.kinds.heatmap.statistics import null_of, panels, shown_measures
 from attnscope.figures.prose import Document, Strong, Text, by_panel, document
 from attnscope.measures.names import title_of
 
@@ -22,7 +22,7 @@ from attnscope.measures.names import title_of
 def look(run: Run, options: HeatmapOptions, table: pl.DataFrame) -> Look:
     measures = shown_measures(run, options)
     names = sentences.listed([selection.class_label(run, each) for each in measures])
-    words = title_of(measures[0]) or f"attention on {names}"
+    words = _title(run, measures) or f"attention on {names}"
     if options.value == "enrichment" and measures[0] in run.token_sets:
         words += ", relative to uniform attention"
     return Look(
@@ -33,13 +33,21 @@ def look(run: Run, options: HeatmapOptions, table: pl.DataFrame) -> Look:
     )
 
 
+def _title(run: Run, measures: list[str]) -> str | None:
+    """A few words for a measure or quantity; None for classes."""
+    quantity = run.study.quantities.get(measures[0])
+    return title_of(measures[0]) if quantity is None else quantity.label or quantity.title
+
+
 def _caption(run: Run, options: HeatmapOptions, table: pl.DataFrame, measures: list[str]) -> str:
     whose = selection.group_words(selection.queries(run, options))
-    title = title_of(measures[0])
+    title = _title(run, measures)
     what = f"change in {title or 'attention'}" if options.difference else title or "attention"
     what = what[0].upper() + what[1:] + (f", measured from {whose}" if title else f" from {whose}")
     prompts = selection.prompts_words(run, table["n"])
-    how = f"paired by prompt{_matching(run, options)}" if options.difference else "one number per head"
+    null = null_of(run, measures)
+    alone = "one number per head" + ("" if null is None else f", tested against {null:g}")
+    how = f"paired by prompt{_matching(run, options)}" if options.difference else alone
     is_empty = set(measures) <= set(run.token_sets) and not (table["value"] != 0).any()
     return (
         f"{what}, mean over n = {prompts}, {how}{_untested(options, table)}."
@@ -112,8 +120,8 @@ def _facts(cells: pl.DataFrame) -> Iterator[tuple[str, str | None]]:
         above_floor = pl.col("value").abs() > pl.col("floor").fill_null(0)
         significant = cells.filter(pl.col("q") < FALSE_DISCOVERIES, above_floor)
         up, down = int((significant["value"] > 0).sum()), int((significant["value"] < 0).sum())
-        counts = f"{len(significant)} of {heads}" + (f", {up} up and {down} down" if len(significant) else "")
-        yield f"Change significantly (q < {FALSE_DISCOVERIES})", counts
+        counts = f"{len(significant)} of {heads}" + (f", {up} above zero and {down} below" if len(significant) else "")
+        yield f"Significant (q < {FALSE_DISCOVERIES})", counts
         same = cells.filter(pl.col("same_q") < FALSE_DISCOVERIES)
         if cells["same_q"].is_not_null().any():
             both = len(same.filter(pl.col("q") < FALSE_DISCOVERIES))

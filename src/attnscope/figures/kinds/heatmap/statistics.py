@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,12 +33,13 @@ COLUMNS = (
     Column("layer", pl.Int64, "across"),
     Column("head", pl.Int64, "down"),
     Column("value", pl.Float64, "the cell's colour"),
-    Column("low", pl.Float64, "of a change: lower end of its interval", optional=True, gaps=True),
-    Column("high", pl.Float64, "of a change: upper end of its interval", optional=True, gaps=True),
+    Column("low", pl.Float64, "lower end of its interval, if it is tested", optional=True, gaps=True),
+    Column("high", pl.Float64, "upper end of its interval, if it is tested", optional=True, gaps=True),
     Column(
         "q",
         pl.Float64,
-        "of a change: its false discovery rate among the panel's heads, of a class among those of all classes",
+        "of a change, or of a quantity that is tested against 0: its false discovery rate among the panel's heads, of a "
+        "class among those of all classes",
         optional=True,
         gaps=True,
     ),
@@ -130,8 +131,20 @@ def _means(options: HeatmapOptions, side: Side) -> pl.DataFrame:
         {"layer": layers, "head": heads, "value": mean_of_seen(flat, 0), "n": (~np.isnan(flat)).sum(0)},
         schema_overrides={"n": pl.Int64},
     )
-    untested = {name: pl.lit(None, dtype=pl.Float64) for name in ("low", "high", "q", "floor", "same_q")}
-    return cells.with_columns(pl.col("value").fill_nan(None), **untested).select(NUMBERS)
+    tests = {name: pl.lit(None, dtype=pl.Float64) for name in ("low", "high", "q", "floor", "same_q")}
+    null = null_of(side.run, shown_measures(side.run, options))
+    if null is not None:
+        run = side.run
+        effect = effects(flat - null, clusters=run.clusters(numbers.prompts), seed=run.study.seed)
+        tested = {"low": effect.low + null, "high": effect.high + null, "q": effect.q}
+        tests |= {name: pl.Series(values).fill_nan(None) for name, values in tested.items()}
+    return cells.with_columns(pl.col("value").fill_nan(None), **tests).select(NUMBERS)
+
+
+def null_of(run: Run, names: Sequence[str]) -> float | None:
+    """The value of what is shown that means "nothing there", if there is one: heads are then tested against it."""
+    quantity = run.study.quantities.get(names[0]) if len(names) == 1 else None
+    return None if quantity is None else quantity.null
 
 
 def _compared(run: Run, options: HeatmapOptions, side: Side, base: Side) -> pl.DataFrame | None:

@@ -6,7 +6,7 @@ import altair as alt
 import polars as pl
 
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES
-from attnscope.figures import selection
+from attnscope.figures import selection, sentences
 from attnscope.figures.compose import Description, joined
 from attnscope.figures.kind import Look
 from attnscope.figures.kinds.trajectory.prose import differs
@@ -39,9 +39,12 @@ def draw(table: pl.DataFrame, look: Look) -> Description:
 def legend(table: pl.DataFrame, look: Look) -> str:
     if table["q"].is_null().all():
         return ""
+    own = table.group_by("panel", "series", maintain_order=True).first()
+    others = own.filter(pl.col("against").is_not_null())["against"].unique(maintain_order=True).to_list()
+    against = f"from {sentences.listed(others)} at the same place" if others else "from the first of their line"
     return (
-        f" Filled points differ from the first of their line, paired by prompt (q < {FALSE_DISCOVERIES}); "
-        "open points are not significant, or the first."
+        f" Filled points differ {against}, paired by prompt (q < {FALSE_DISCOVERIES}); open points are not "
+        "significant, or not tested."
     )
 
 

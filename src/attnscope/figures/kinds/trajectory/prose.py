@@ -14,6 +14,7 @@ from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Look
 from attnscope.figures.kinds.trajectory.options import TrajectoryOptions
 from attnscope.figures.prose import Document, Strong, Table, Text, document
+from attnscope.measures.names import title_of
 
 Row = dict[str, Any]
 
@@ -26,18 +27,29 @@ def look(run: Run, options: TrajectoryOptions, table: pl.DataFrame) -> Look:
     whose = selection.group_words(selection.queries(run, options))
     layers = selection.layers_words(run, options, models) if options.by is None else "each layer"
     relative = ", relative to uniform attention" if options.value == "enrichment" else ""
-    of_classes = not options.measures or options.measures[0] in run.classes
+    of_classes = not options.measures or options.measures[0] in run.token_sets
     most = extent(table["n"])[1]
     cut = CUT if is_cut(table["value"], table["low"], table["high"]) else ""
     band = f"band: {INTERVAL}{cut}" if table["low"].is_not_null().any() else sentences.untested(most)
     return Look(
-        title=options.title or "While it is trained",
-        y=options.y or (f"share of attention{relative}" if of_classes else "value"),
+        title=options.title or _title(run, options),
+        y=options.y or (f"share of attention{relative}" if of_classes else _words(run, options.measures[0])),
         caption=f"Attention from {whose}; mean over {layers} and {selection.heads_words(run, options)}, then over n = "
         f"{selection.prompts_words(run, table['n'])}; {band}."
         + (" Layers and heads are numbered from 1." if options.number_from else ""),
         number_from=options.number_from,
     )
+
+
+def _words(run: Run, name: str) -> str:
+    quantity = run.study.quantities.get(name)
+    return title_of(name) or name if quantity is None else quantity.label or quantity.title
+
+
+def _title(run: Run, options: TrajectoryOptions) -> str:
+    if options.queries in run.series or not run.families:
+        return f"Along the {options.queries or next(iter(run.series), 'series')}"
+    return "While it is trained"
 
 
 def write(table: pl.DataFrame, look: Look) -> Document:
@@ -49,7 +61,7 @@ def write(table: pl.DataFrame, look: Look) -> Document:
     axis = next(iter(table["axis"].drop_nulls()), "x")
     numbers: list[Text | Table] = [(Strong(name), f": {_line(rows)}") for name, rows in lines]
     if len(lines) > SENTENCES:
-        columns = ("", "first", "last", "change since the first", "differs significantly")
+        columns = ("", "first", "last", "last minus what it is compared with", "differs significantly")
         rows = tuple((name, *_cells(rows)) for name, rows in lines)
         numbers = [Table(columns, rows, tuple(differs(rows[-1]) is False for _, rows in lines))]
     return document(
@@ -86,6 +98,8 @@ def _line(rows: Sequence[Row]) -> str:
     """Where a line begins and ends, whether that is a change, and at which places it differs."""
     first, last = rows[0], rows[-1]
     words = f"{_value(first)} at {_at(first)}"
+    if first["against"] is not None:
+        return f"{words}; at {_at(last)} {_value(last)}. {_beside(rows)}"
     if len(rows) == 1:
         return f"{words}; there is nothing to compare it with."
     words += f"; at {_at(last)} {_value(last)}, {_change(first, last)}."
@@ -93,11 +107,30 @@ def _line(rows: Sequence[Row]) -> str:
     return f"{words} {_between(first, between, differs(last))}" if between else words
 
 
+def _beside(rows: Sequence[Row]) -> str:
+    """How a line differs from another one, place by place."""
+    against, tested = rows[0]["against"], [row for row in rows if row["q"] is not None]
+    if not tested:
+        return f"Differences from {against} at the same places are not tested: too few prompts, or made by the edits."
+    different = [row for row in tested if differs(row)]
+    many = f"Of {sentences.counted(len(tested), 'place')} compared with {against}"
+    if not different:
+        return f"{many}, none differs significantly."
+    above = sum(row["difference"] > 0 for row in different)
+    most = max(different, key=lambda row: abs(row["difference"]))
+    size = sentences.with_interval(most["difference"], most["difference_low"], most["difference_high"])
+    ways = f"{above} above and {len(different) - above} below"
+    where = f"{_at(most)} ({size}, {sentences.rate(most['q'])})"
+    return f"{many}, {len(different)} differ significantly: {ways}; most at {where}."
+
+
 def _change(first: Row, last: Row) -> str:
     """Whether the last value is above or below the first: only said where it is significant."""
     if last["difference"] is None:
         return f"not compared with {_at(first)}: no prompt has both"
     size = sentences.with_interval(last["difference"], last["difference_low"], last["difference_high"])
+    if last["q"] is None and last["difference_low"] is not None:
+        return f"a change of {size}, not tested: later queries see more tokens"
     if last["q"] is None:
         return f"a change of {size}; {sentences.untested(last['n'] or 0)}"
     if differs(last):
@@ -121,7 +154,8 @@ def _between(first: Row, rows: Sequence[Row], last: bool | None) -> str:
 
 
 def _cells(rows: Sequence[Row]) -> tuple[str, str, str, str]:
-    first, last, later = rows[0], rows[-1], rows[1:]
+    first, last = rows[0], rows[-1]
+    later = rows if first["against"] is not None else rows[1:]
     if not later:
         return f"{_value(first)} at {_at(first)}", "", "", ""
     change = ""

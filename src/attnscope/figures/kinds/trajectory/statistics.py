@@ -1,18 +1,24 @@
-"""Run -> a measure at every step of a training: the mean over prompts, and its change since the first step."""
+"""Run -> a measure along an axis, mean over prompts: the steps of a training, or the query groups of a series.
+
+Along a training, every step is compared with the first. Along a series of query groups, every condition is compared
+with the first one at the same place. The first condition's own course is only tested for quantities that are ratios:
+later queries see more tokens, so that the share of any class changes along the series whatever a head does.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 
 from attnscope.analysis.measures import measure_values
+from attnscope.analysis.one_way import by_edits_alone, one_way
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import Side
 from attnscope.analysis.spread import mean_of_seen
-from attnscope.analysis.trajectories import Point, trajectories
+from attnscope.analysis.trajectories import Point, Reference, trajectories
 from attnscope.errors import AttnscopeError
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Column
@@ -68,6 +74,8 @@ class Axis:
 
     title: str
     tracks: Sequence[Track]
+    across: bool = False
+    """Whether tracks are compared with the first one, place by place, instead of each with its own first place."""
 
 
 def steps(run: Run, options: TrajectoryOptions) -> Axis:
@@ -93,8 +101,36 @@ def steps(run: Run, options: TrajectoryOptions) -> Axis:
     return Axis("training step", tracks)
 
 
+def groups(run: Run, options: TrajectoryOptions, series: str) -> Axis:
+    """Along the query groups of a series, for each model under each condition."""
+    labels, names = options.models_of(run), options.conditions_of(run)
+    colours = selection.condition_colours(run, names)
+    tracks = []
+    for label in labels:
+        for name in names:
+            words = selection.condition_label(run, name)
+            places = [
+                Place(float(group.number or 0), group.name, Side(run, label, name), group.name)
+                for group in run.series[series]
+            ]
+            if len(labels) == 1:
+                tracks.append(Track(words, places, colours[words]))
+            else:
+                title = f"{label} / {words}" if len(names) > 1 else label
+                tracks.append(Track(title, places, selection.model_colour(run, label) if len(names) == 1 else None))
+    return Axis(series, tracks, across=True)
+
+
+def axis_of(run: Run, options: TrajectoryOptions) -> Axis:
+    """Along a series that the figure names; else along the training; else along the first series."""
+    series = options.queries if options.queries in run.series else None
+    if series is None and not run.families:
+        series = next(iter(run.series), None)
+    return steps(run, options) if series is None else groups(run, options, series)
+
+
 def table(run: Run, options: TrajectoryOptions) -> pl.DataFrame:
-    axis = steps(run, options)
+    axis = axis_of(run, options)
     lines = list(_lines(run, options, axis))
     numbers = trajectories([point for line in lines for point in line.points], run.clusters, seed=run.study.seed)
     if not len(numbers):
@@ -107,6 +143,10 @@ def table(run: Run, options: TrajectoryOptions) -> pl.DataFrame:
     colours = {line.series: line.colour for line in lines}
     colour = pl.col("series").replace_strict(colours, default=None, return_dtype=pl.String)
     return numbers.with_columns(axis=pl.lit(axis.title), colour=colour).select(column.name for column in COLUMNS)
+
+
+_Named = tuple[str, str]
+"""A line's panel and series."""
 
 
 @dataclass(frozen=True)
@@ -129,17 +169,43 @@ def _lines(run: Run, options: TrajectoryOptions, axis: Axis) -> Iterator[_Line]:
             else [(track, names) for names in measures for track in axis.tracks]
         ):
             what = title_of(names[0]) or sentences.listed([selection.class_label(run, name) for name in names])
-            series, other = (what, track.label) if of_classes else (track.label, what)
-            panel = other if layer is None else f"Layer {layer + options.number_from}"
-            if layer is not None and (len(axis.tracks) > 1 if of_classes else len(measures) > 1):
-                panel = f"{panel}, {other}"
-            points = [_point(run, options, place, names, layer, panel, series) for place in track.places]
-            yield _Line(series, colours[names[0]] if of_classes else track.colour, points)
+            several = len(axis.tracks) > 1 if of_classes else len(measures) > 1
+
+            def named(track: Track, what: str = what, layer: int | None = layer, several: bool = several) -> _Named:
+                series, other = (what, track.label) if of_classes else (track.label, what)
+                if layer is None:
+                    return other, series
+                title = f"Layer {layer + options.number_from}"
+                return (f"{title}, {other}" if several else title), series
+
+            points = [_point(run, options, place, names, layer, named(track)) for place in track.places]
+            if axis.across:
+                points = [
+                    _across(point, place, names, track, axis.tracks[0], named(axis.tracks[0]))
+                    for point, place in zip(points, track.places, strict=True)
+                ]
+            yield _Line(points[0].series, colours[names[0]] if of_classes else track.colour, points)
+
+
+def _across(point: Point, place: Place, names: Sequence[str], track: Track, first: Track, named: _Named) -> Point:
+    """Compared with the first track at the same place; the first track itself with its own first place."""
+    run = place.side.run
+    if track is first:
+        return replace(point, tested=names[0] in run.study.quantities and run.study.quantities[names[0]].relative)
+    base = next((each for each in first.places if each.x == place.x), None)
+    if base is None:
+        return point
+    by_edits = (
+        bool(one_way(base.side, place.side, place.queries, names[0]))
+        if names[0] in run.study.quantities
+        else (set(names) <= set(run.token_sets) and by_edits_alone(base.side, place.side, place.queries, names))
+    )
+    return replace(point, reference=Reference((*named, place.x), first.label), tested=not by_edits)
 
 
 def _class_colours(run: Run, measures: Sequence[Sequence[str]]) -> dict[str, str]:
     """Those of the study, else colours that lines can be told apart by."""
-    given = {name: spec.colour for name, spec in run.study.classes.items()}
+    given = {name: spec.colour for name, spec in {**run.study.also, **run.study.classes}.items()}
     free = [colour for colour in selection.LINES if colour not in given.values()] or list(selection.LINES)
     return {names[0]: given.get(names[0]) or free[place % len(free)] for place, names in enumerate(measures)}
 
@@ -158,8 +224,7 @@ def _point(
     place: Place,
     names: Sequence[str],
     layer: int | None,
-    panel: str,
-    series: str,
+    named: _Named,
 ) -> Point:
     side, where = place.side, f"figure {options.name}: measure"
     numbers = measure_values(side, place.queries, names, enrichment=options.value == "enrichment", where=where)
@@ -173,4 +238,4 @@ def _point(
         floor = float(mean_of_seen((noise * numbers.per_mass)[rows][:, heads], (0, 1)))
     floor = None if floor is None or np.isnan(floor) else floor
     ends = bounds(run, options, list(names))
-    return Point(panel, series, place.x, place.at, numbers.prompts, values, floor, ends)
+    return Point(*named, place.x, place.at, numbers.prompts, values, floor, ends)
