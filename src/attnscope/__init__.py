@@ -17,13 +17,15 @@ from attnscope.errors import AttnscopeError
 
 if TYPE_CHECKING:
     from attnscope.attention.recording import Recording
-    from attnscope.lens import Lens, load, record
+    from attnscope.lens import Answer, Lens, load, record
     from attnscope.measures import Measure
     from attnscope.notebook import Run
     from attnscope.records import Labelled, Record
     from attnscope.studies import run_study
+    from attnscope.study.sampling import Sample
 
 __all__ = [
+    "Answer",
     "AttnscopeError",
     "Labelled",
     "Lens",
@@ -31,6 +33,7 @@ __all__ = [
     "Record",
     "Recording",
     "Run",
+    "Sample",
     "load",
     "record",
     "run_study",
@@ -38,12 +41,14 @@ __all__ = [
 __version__ = version("attnscope")
 
 _HOMES = {
+    "Answer": "attnscope.lens",
     "Labelled": "attnscope.records",
     "Lens": "attnscope.lens",
     "Measure": "attnscope.measures",
     "Record": "attnscope.records",
     "Recording": "attnscope.attention.recording",
     "Run": "attnscope.notebook",
+    "Sample": "attnscope.study.sampling",
     "load": "attnscope.lens",
     "record": "attnscope.lens",
     "run_study": "attnscope.studies",

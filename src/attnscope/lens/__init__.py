@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from attnscope.lens.answer import Answer
 from attnscope.lens.lens import Lens, load
 from attnscope.lens.recorded import record
 
-__all__ = ["Lens", "load", "record"]
+__all__ = ["Answer", "Lens", "load", "record"]

@@ -11,8 +11,9 @@ from attnscope.lens import Lens
 from attnscope.measures import MEASURES
 from attnscope.models.cache import sha256
 from attnscope.models.load import Description
-from attnscope.runs.batches import Budget, batches, budget, bytes_per_token
-from attnscope.runs.cells import Cell, CellMaker
+from attnscope.runs.answers import Writing, writing_of
+from attnscope.runs.batches import WRITTEN, Budget, batches, budget, bytes_in_cache, bytes_per_token
+from attnscope.runs.cells import Cell, CellMaker, cell_key
 from attnscope.runs.compatibility import chosen_layers, fitting_models
 from attnscope.runs.engines import Batch
 from attnscope.runs.manifest import Dropped, Manifest, ModelFacts, ModelFile
@@ -44,11 +45,11 @@ def plan_model(request: RunRequest, spec: ModelSpec, description: Description) -
     return PlannedModel(spec, description, maker, cells, dropped)
 
 
-def missing_batches(cells: Sequence[tuple[Cell, str]], store: Store, limit: Budget) -> list[Batch]:
-    """The batches of cells that are not stored yet; identical cells are measured once."""
+def missing_batches(cells: Sequence[tuple[Cell, str]], store: Store, limit: Budget, more: int = 0) -> list[Batch]:
+    """The batches of cells that are not stored yet; identical cells are measured once. more: tokens of an answer."""
     unique = {key: (cell, key) for cell, key in reversed(cells)}
     missing = [unique[key] for key in dict.fromkeys(key for _, key in cells) if key not in store]
-    numbers = batches([len(cell.tokens) for cell, _ in missing], limit)
+    numbers = batches([len(cell.tokens) + more for cell, _ in missing], limit)
     return [tuple(missing[number] for number in batch) for batch in numbers]
 
 
@@ -119,6 +120,7 @@ def model_axes(study: Study, description: Description, facts: ModelFacts) -> Mod
 
 def key_facts(study: Study, axes: ModelAxes, facts: ModelFacts) -> dict[str, object]:
     """What a cell's numbers depend on, apart from its tokens."""
+    writing = writing_of(study)
     return {
         "measuring": MEASURING,
         "files": [[Path(file.path).name, file.sha256] for file in facts.files],
@@ -130,16 +132,19 @@ def key_facts(study: Study, axes: ModelAxes, facts: ModelFacts) -> dict[str, obj
         "queries": list(axes.queries),
         "measures": sorted(axes.measures),
         "plugins": MEASURES.fingerprints if set(axes.measures) - set(MEASURES.built_in) else {},
-        "generate": generated_tokens(study),
+        "generate": None if writing is None else writing.facts,
     }
 
 
-def generated_tokens(study: Study) -> int | None:
-    """How many tokens of an answer the model generates; None if it does not."""
-    return study.prompts.answer.generate if study.prompts.answer else None
+def cell_keys(cells: Sequence[Cell], study: Study, axes: ModelAxes, facts: ModelFacts) -> list[tuple[Cell, str]]:
+    """Each cell with its key."""
+    shared, writing = key_facts(study, axes, facts), writing_of(study)
+    own = [{} if writing is None else writing.facts_of(cell) for cell in cells]
+    return [(cell, cell_key({**shared, **each}, cell)) for cell, each in zip(cells, own, strict=True)]
 
 
-def memory_budget(lens: Lens, description: Description, axes: ModelAxes) -> Budget:
+def memory_budget(lens: Lens, description: Description, axes: ModelAxes, writing: Writing | None = None) -> Budget:
+    """writing: the models write answers first, so every token is also kept in the cache, in all layers."""
     config = description.config.get_text_config()
     hidden = int(getattr(config, "hidden_size", 1024))
     heads = max(lens.heads_by_layer.values())
@@ -147,4 +152,7 @@ def memory_budget(lens: Lens, description: Description, axes: ModelAxes) -> Budg
     between = int(getattr(config, "intermediate_size", None) or 4 * hidden)
     size = 2 if lens.loaded.dtype in ("bfloat16", "float16") else 4
     each = bytes_per_token(hidden, between, heads, width, len(axes.layers), len(axes.queries), size)
-    return budget(lens.free_memory(), each, lens.loaded.device)
+    if writing is None:
+        return budget(lens.free_memory(), each, lens.loaded.device)
+    cached = bytes_in_cache(int(getattr(config, "num_key_value_heads", None) or heads), width, lens.loaded.layers, size)
+    return budget(lens.free_memory(), each + cached, lens.loaded.device, WRITTEN)
