@@ -99,13 +99,22 @@ class CellMaker:
         text = cell.text.followed_by(Piece(ANSWER, spelled[len(cell.text.text) :]))
         none = (None,) * len(more)  # answers differ, so their tokens have no counterpart
         alignment = replace(cell.alignment, base=cell.alignment.base + none)
-        return self._cell(cell.condition, cell.prompt, text, [*cell.tokens, *more], alignment)
+        return self._cell(cell.condition, cell.prompt, text, [*cell.tokens, *more], alignment, answered=True)
 
-    def _cell(self, condition: str, prompt: Prompt, text: Text, tokens: Sequence[Token], alignment: Alignment) -> Cell:
+    def _cell(
+        self,
+        condition: str,
+        prompt: Prompt,
+        text: Text,
+        tokens: Sequence[Token],
+        alignment: Alignment,
+        *,
+        answered: bool = False,
+    ) -> Cell:
         segments = segments_of(tokens, text.spans)
         rows = {}
         for group in self.study.measure.queries:
-            if group in WITHOUT_TOKENS or (group == ANSWER and self._will_be_answered(segments)):
+            if group in WITHOUT_TOKENS or (group == ANSWER and not answered and self._will_be_answered):
                 continue
             rows[group] = rows_of(group, tokens, segments, text.spans)
             if not rows[group]:
@@ -117,9 +126,11 @@ class CellMaker:
                 )
         return Cell(self.spec.label, condition, prompt, text, tuple(tokens), tuple(segments), alignment, rows)
 
-    def _will_be_answered(self, segments: Sequence[str]) -> bool:
+    @property
+    def _will_be_answered(self) -> bool:
+        """Whether the model writes an answer later; an empty one is an answer too."""
         answer = self.study.prompts.answer
-        return answer is not None and answer.generate is not None and ANSWER not in segments
+        return answer is not None and answer.generate is not None
 
     def _refuse_if_empty(self, prompt: Prompt) -> None:
         for field, value in prompt.fields.items():
