@@ -89,7 +89,7 @@ def limits(scaled: Logits, sample: Sample, slack: float) -> tuple[float, float, 
     if sample.top_p is not None:
         weights = np.exp(ordered[:count] - ordered[0])
         reached = weights.cumsum() / weights.sum()
-        bounds = sample.top_p + np.array([-4, 0, 4]) * slack
+        bounds = sample.top_p + np.array([-1, 0, 1]) * slack  # twice what logits that are off can do to a share
         fewest, count, most = np.minimum(np.searchsorted(reached, bounds) + 1, count).tolist()
     surely = ordered[fewest] + slack if fewest < len(ordered) else -np.inf
     return float(surely), float(ordered[count - 1]), float(ordered[most - 1] - slack)
