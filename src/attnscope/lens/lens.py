@@ -293,8 +293,8 @@ class Lens:
         text: or a chat, as a list of `{"role": ..., "content": ...}`. chat: put the text through the model's chat
         template as a user message; a chat always goes through it. sample: draw tokens by chance, as in
         `Sample(temperature=0.8, top_p=0.95)`; True draws from the model's own probabilities; by default each token is
-        the likeliest. seed: of the draw. The same text and seed get the same answer, alone or in a batch (docs/
-        how-it-works.md). Of the model's generation_config only the end-of-sequence tokens count.
+        the likeliest. seed: of the draw. The same text and seed get the same answer, alone or in a batch. Of the
+        model's generation_config only the end-of-sequence tokens count. See docs/how-it-works.md.
         """
         return self.generate_batch([text], tokens, chat=chat, sample=sample, seed=seed)[0]
 
