@@ -19,6 +19,7 @@ from attnscope.attention.interface import implementation, opened, quiet
 from attnscope.attention.recorder import Recorder, Wanted
 from attnscope.attention.view import look
 from attnscope.measures.patterns import PATTERNS
+from bench.answers import answers
 from bench.clock import Run
 from bench.pair import Pair
 from bench.prompts import random_tokens, text_tokens
@@ -161,6 +162,8 @@ PAIRS: dict[str, Callable[[int], Pair]] = {  # by tokens; a study by prompts
     "sinks": lambda tokens: random_weights("sinks", tokens),
     "softcap-sdpa": lambda tokens: without_feature("softcap", tokens),
     "sinks-sdpa": lambda tokens: without_feature("sinks", tokens),
+    "answers": lambda tokens: answers(tokens, sampled=False),
+    "answers-sampled": lambda tokens: answers(tokens, sampled=True),
     "study-one-by-one": lambda prompts: study_run(prompts, batched=False),
     "study-batched": lambda prompts: study_run(prompts, batched=True),
 }

@@ -43,6 +43,9 @@ public interface stops after the last layer's attention, which saves the rest of
 default model. Ratios include this saving; the row "run to its end" shows the cost without it. Models with few layers,
 where it would flatter, always run to their end.
 
+For answers, the base is `model.generate` and both sides tokenize and decode. Not included is what attnscope
+does once per model: it answers two test prompts together and alone, to see whether prompts can share a batch.
+
 **Extra peak memory** is the kernel's high-water mark of a process with a single call, minus what it used before; the
 mark is reset after the model is loaded and warmed up on 16 tokens. It is the median of several processes per case.
 

@@ -11,6 +11,8 @@ from dataclasses import is_dataclass
 from functools import cached_property
 from typing import Any
 
+from pydantic import BaseModel
+
 import attnscope
 from attnscope.attention.recording import Step
 from attnscope.edits.attention import ATTENTION_EDITS
@@ -22,7 +24,20 @@ START = """\
 Made from the code by `make docs`. `import attnscope` has the names below and loads no model library; `load`, `Lens`
 and `record` do. Everything that you can cause and fix is an `AttnscopeError`. What the measures mean is in
 [measures](measures.md), how a model is read in [how it works](how-it-works.md)."""
-ORDER = ("load", "Lens", "record", "Recording", "Record", "Labelled", "run_study", "Run", "Measure", "AttnscopeError")
+ORDER = (
+    "load",
+    "Lens",
+    "Answer",
+    "Sample",
+    "record",
+    "Recording",
+    "Record",
+    "Labelled",
+    "run_study",
+    "Run",
+    "Measure",
+    "AttnscopeError",
+)
 RETURNED = {"Recording": Step, "Run": View}
 """What the members of a class return, documented right after it."""
 LISTENING = ("abandon", "attention", "begin", "end", "real", "written")
@@ -43,18 +58,25 @@ def page() -> Iterator[str]:
     yield "For `edits=` of `Lens.measure` and `Lens.log_probs`. How they are applied: [how it works](how-it-works.md)."
     for edit in ATTENTION_EDITS.members.values():
         yield f"\n### {edit.__module__}.{edit.__name__}\n"
-        yield _doc(edit)
-        yield "\n| field | type | default | meaning |\n|---|---|---|---|"
-        hints = _annotations(edit)
-        for field, info in edit.model_fields.items():
-            default = "required" if info.is_required() else f"`{info.get_default(call_default_factory=True)!r}`"
-            kind = hints.get(field, "Chosen").replace("|", "or")
-            yield f"| `{field}` | `{kind}` | {default} | {info.description} |"
+        yield from _fields(edit)
     yield "\n`Numbers` is a sequence of numbers from 0, `Chosen` is `'all'` or such a sequence."
+
+
+def _fields(kind: type[BaseModel]) -> Iterator[str]:
+    yield _doc(kind)
+    yield "\n| field | type | default | meaning |\n|---|---|---|---|"
+    hints = _annotations(kind)
+    for field, info in kind.model_fields.items():
+        default = "required" if info.is_required() else f"`{info.get_default(call_default_factory=True)!r}`"
+        type_ = hints.get(field, "Chosen").replace("|", "or")
+        yield f"| `{field}` | `{type_}` | {default} | {info.description} |"
 
 
 def _class(kind: type, home: str) -> Iterator[str]:
     yield f"\n## {home}.{kind.__name__}\n"
+    if issubclass(kind, BaseModel):
+        yield from _fields(kind)
+        return
     if "__init__" in vars(kind) or is_dataclass(kind) or kind.__mro__[1].__module__.startswith("attnscope"):
         yield from _code(kind.__name__, inspect.signature(kind), returns=False)
     yield _doc(kind)

@@ -50,6 +50,7 @@ SECTIONS = {
     "models": schema.ModelSpec,
     "prompts": schema.PromptsSpec,
     "prompts.answer": schema.AnswerSpec,
+    "prompts.answer.sample": schema.Sample,
     "conditions": schema.ConditionSpec,
     "classes": schema.ClassSpec,
     "measure": schema.MeasureSpec,

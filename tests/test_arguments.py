@@ -92,7 +92,7 @@ def test_whole_numbers_of_any_type_are_layers(lens: Lens, layers: Any) -> None:
 
 
 def ways_to_read_ids(lens: Lens) -> list[Callable[[Any], object]]:
-    return [lens.measure_tokens, lens.compared, lambda ids: lens.answer(ids, 3)]
+    return [lens.measure_tokens, lens.compared, lambda ids: lens.generate_tokens(ids, 3)]
 
 
 @pytest.mark.parametrize("ids", [[1.5], ["a"], None, [[1, 2]], "12", np.array([[1, 2]]), [True], {1}, {1: 2}])
@@ -120,7 +120,7 @@ def test_token_ids_may_be_an_array_or_a_tensor(lens: Lens) -> None:
     want = lens.measure_tokens([3, 4, 5]).received.values
     for ids in (np.array([3, 4, 5]), torch.tensor([3, 4, 5]), (3, 4, 5)):
         np.testing.assert_array_equal(lens.measure_tokens(ids).received.values, want)  # type: ignore[arg-type]
-        assert lens.answer(ids, np.int64(2)) == lens.answer([3, 4, 5], 2)  # type: ignore[arg-type]
+        assert lens.generate_tokens(ids, np.int64(2)) == lens.generate_tokens([3, 4, 5], 2)  # type: ignore[arg-type]
         assert lens.compared(ids).tokens == 3  # type: ignore[arg-type]
 
 
@@ -145,7 +145,7 @@ def test_what_is_no_number_of_tokens_or_rounds_is_refused(lens: Lens, count: Any
     for name, read in (
         ("tokens", lambda: lens.check(tokens=count)),
         ("rounds", lambda: lens.check(rounds=count)),
-        ("most", lambda: lens.answer([1, 2], count)),
+        ("tokens", lambda: lens.generate_tokens([1, 2], count)),
     ):
         with pytest.raises(AttnscopeError, match=rf"^{name} can't be .*\({name}=.*\): a whole number, 1 or more; "):
             read()
@@ -157,7 +157,11 @@ def test_a_check_may_be_as_short_as_one_token_and_one_round(lens: Lens) -> None:
 
 def test_what_is_too_long_is_refused_without_advice_that_does_not_apply(lens: Lens) -> None:
     long = [3] * 2049
-    for read in (lambda: lens.answer(long, 1), lambda: lens.log_probs("a" * 2048, "b"), lambda: lens.compared(long)):
+    for read in (
+        lambda: lens.generate_tokens(long, 1),
+        lambda: lens.log_probs("a" * 2048, "b"),
+        lambda: lens.compared(long),
+    ):
         with pytest.raises(AttnscopeError, match="at most 2048 tokens") as caught:
             read()
         assert "beyond_context" not in str(caught.value)
@@ -165,7 +169,7 @@ def test_what_is_too_long_is_refused_without_advice_that_does_not_apply(lens: Le
 
 def test_a_model_without_a_head_writes_no_answer(lens: Lens) -> None:
     with pytest.raises(AttnscopeError, match=r"constructed writes no text \(LlamaModel\)"):
-        lens_on(lens.model.base_model).answer([3, 4], 2)
+        lens_on(lens.model.base_model).generate_tokens([3, 4], 2)
 
 
 def test_a_lens_is_made_of_a_model_and_a_name() -> None:

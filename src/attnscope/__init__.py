@@ -18,14 +18,16 @@ from attnscope.errors import AttnscopeError
 
 if TYPE_CHECKING:
     from attnscope.attention.recording import Recording
-    from attnscope.lens import Lens, load, record
+    from attnscope.lens import Answer, Lens, load, record
     from attnscope.measures import Measure
     from attnscope.notebook import Run
     from attnscope.records import Labelled, Record
     from attnscope.studies import run_study
+    from attnscope.study.sampling import Sample
     from attnscope.training import TrainerCallback
 
 __all__ = [
+    "Answer",
     "AttnscopeError",
     "Labelled",
     "Lens",
@@ -33,6 +35,7 @@ __all__ = [
     "Record",
     "Recording",
     "Run",
+    "Sample",
     "TrainerCallback",
     "load",
     "record",
@@ -41,12 +44,14 @@ __all__ = [
 __version__ = version("attnscope")
 
 _HOMES = {
+    "Answer": "attnscope.lens",
     "Labelled": "attnscope.records",
     "Lens": "attnscope.lens",
     "Measure": "attnscope.measures",
     "Record": "attnscope.records",
     "Recording": "attnscope.attention.recording",
     "Run": "attnscope.notebook",
+    "Sample": "attnscope.study.sampling",
     "TrainerCallback": "attnscope.training",
     "load": "attnscope.lens",
     "record": "attnscope.lens",

@@ -204,7 +204,7 @@ def test_an_answer_the_model_writes_is_a_segment_and_a_query_group(study_file: P
     lens = attnscope.load(str(run.study.models[0].source))
     one = tokens.filter(condition="none", prompt=0)
     prompt = one.filter(pl.col("segment") != "answer")["token_id"].to_list()
-    assert lens.answer(prompt, 5) == one.filter(segment="answer")["token_id"].to_list()
+    assert lens.generate_tokens(prompt, 5).ids == one.filter(segment="answer")["token_id"].to_list()
 
 
 def test_a_folder_with_something_else_in_it_is_left_alone(study_file: Path, tmp_path: Path) -> None:

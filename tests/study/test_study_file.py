@@ -11,6 +11,7 @@ from jsonschema import Draft202012Validator
 from attnscope.errors import AttnscopeError
 from attnscope.figures.validation import study_schema
 from attnscope.study.file import bundled_studies, find_study, parse_study, read_study
+from attnscope.study.sampling import Sample
 from attnscope.study.schema import Study
 
 GOOD = """\
@@ -41,15 +42,46 @@ def broken(old: str, new: str) -> str:
     return GOOD.replace(old, new)
 
 
+@pytest.mark.parametrize(
+    ("given", "sample"),
+    [
+        ("true", Sample()),
+        ("false", None),
+        ("{}", Sample()),
+        ("{temperature: 0.8, top_p: 0.95, top_k: 50}", Sample(temperature=0.8, top_p=0.95, top_k=50)),
+    ],
+)
+def test_sampled_answers_are_read_and_fit_the_schema(given: str, sample: Sample | None) -> None:
+    text = answered(f"{{generate: 40, sample: {given}}}")
+    study = parse_study(text, "x.yaml")
+    assert study.prompts.answer is not None
+    assert study.prompts.answer.sample == sample
+    Draft202012Validator(study_schema()).validate(yaml.safe_load(text))
+    assert Study.model_validate(study.model_dump(mode="json")) == study
+
+
 def test_a_good_study_is_read() -> None:
     study = parse_study(GOOD, "x.yaml")
     assert study.rules == {"hash": "#", "question": "segment:question"}
     assert [part.name for part in study.conditions] == ["none", "filler"]
 
 
+def answered(answer: str) -> str:
+    return broken('  chat: "{question}"', f'  chat: "{{question}}"\n  answer: {answer}')
+
+
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
+        (answered("{generate: 0}"), 6, ["0 is out of range", "1 or more"]),
+        (answered("{generate: 9, sample: {temperature: 0}}"), 6, ["0 is out of range", "more than 0"]),
+        (answered("{generate: 9, sample: {temperature: .nan}}"), 6, ["nan"]),
+        (answered("{generate: 9, sample: {top_p: 1.5}}"), 6, ["1.5 is out of range", "1.0 or less"]),
+        (answered("{generate: 9, sample: {top_k: 0}}"), 6, ["0 is out of range", "1 or more"]),
+        (answered("{generate: 9, sample: {topp: 0.5}}"), 6, ["unknown key 'topp'", "near: top_p"]),
+        (answered("{generate: 9, sample: hot}"), 6, ["'hot'"]),
+        (answered("{generate: 9, seed: 3}"), 6, ["nothing is drawn here", "add sample"]),
+        (answered("{field: question, sample: true}"), 6, ["only a generated answer can be sampled"]),
         (broken("tokens: 5", "tokns: 5"), 10, ["unknown key 'tokns'", "near: tokens"]),
         (broken("tokens: 5", "tokens: five"), 10, ["'five' is not a whole number"]),
         (broken("tokens: 5", "tokens: 0"), 10, ["0 is out of range", "1 or more"]),

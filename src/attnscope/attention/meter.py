@@ -27,10 +27,11 @@ from attnscope.attention.probe import Probe, padded
 from attnscope.attention.proof import Path, Proof, paths_of, prove, refuse_row_sums
 from attnscope.attention.recorder import Wanted, refuse_uneven_heads
 from attnscope.attention.reduce import over_defined
+from attnscope.attention.room import room_for
 from attnscope.attention.rotary import length_matters
 from attnscope.attention.seam import Edits, NoEdits, refuse_absent
 from attnscope.attention.view import HIDDEN
-from attnscope.errors import AttnscopeError, NoRoomError, Parameter, PluginError
+from attnscope.errors import AttnscopeError, Parameter, PluginError
 from attnscope.measures import Measure
 from attnscope.measures.received import RECEIVED
 from attnscope.models.memory import eager_tokens, free_memory
@@ -311,17 +312,8 @@ class Meter:
             real=real if mixed and not causal else None,
             lengths=[len(prompt) for prompt in prompts] if mixed and causal else None,
         )
-        try:
+        with room_for("this forward", f"{self.name}, {tuple(ids.shape)} tokens"):
             forward = measure_forward(self.model, inputs, wanted, eager=proof.eager)
-        except (MemoryError, RuntimeError) as error:
-            if isinstance(error, RuntimeError) and "memory" not in str(error).lower():
-                raise
-            raise NoRoomError(
-                "not enough memory for this forward",
-                where=f"{self.name}, {tuple(ids.shape)} tokens",
-                allowed="what fits beside the model",
-                todo="use a shorter prompt, fewer prompts at once or a smaller dtype",
-            ) from error
         wrong = [layer for layer in request.layers if forward.calls[layer] != 1 or layer not in forward.layers]
         if wrong:
             raise AttnscopeError(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from attnscope.lens.answer import Answer
 from attnscope.lens.lens import Lens, load
 from attnscope.lens.loader import Loader
 from attnscope.lens.recorded import record
 
-__all__ = ["Lens", "Loader", "load", "record"]
+__all__ = ["Answer", "Lens", "Loader", "load", "record"]

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from attnscope.arguments import in_words, listed, names_of, numbers_of, shown_parameter, text_of, whole_number
+from attnscope.arguments import count_of, in_words, listed, names_of, numbers_of, shown_parameter, text_of, whole_number
 from attnscope.attention.groups import refuse_group_names
 from attnscope.edits.attention import AttentionEdit
 from attnscope.errors import AttnscopeError, Parameter, Words
 from attnscope.measures import MEASURES, Measure
 from attnscope.measures.received import RECEIVED
+from attnscope.study.sampling import Sample
 from attnscope.text.tokens import Token
+
+Messages = Sequence[Mapping[str, str]]
+"""A chat, as chat templates take it: messages with `role` and `content`."""
 
 
 def chosen_measures(names: Sequence[str] | str) -> tuple[Measure, ...]:
@@ -71,17 +75,80 @@ def known_ids(given: object, name: str, vocabulary: int) -> list[int]:
 
 def texts_of(given: object) -> list[str]:
     """The prompts of a batch; one text alone is not a batch, nor are its characters."""
+    others = "a string; several texts go to measure_batch, token ids to measure_tokens"
+    return [text_of(text, allowed=others) for text in _several(given, "a list of texts; one text goes to measure")]
+
+
+def texts_or_chats_of(given: object) -> list[str | Messages]:
+    """The prompts of a batch that is to be answered: each a text or a chat."""
+    prompts = _several(given, "a list of texts or chats; one of them goes to generate")
+    if all(isinstance(each, Mapping) for each in prompts):
+        raise _not_several("the prompts are the messages of one chat", "a list of chats; one chat goes to generate")
+    others = "a string, or a list of messages; several go to generate_batch, token ids to generate_tokens"
+    return [text_of(each, allowed=others) if not is_chat(each) else messages_of(each) for each in prompts]
+
+
+def is_chat(given: object) -> bool:
+    """Whether it is a list of messages."""
+    messages = listed(given, ordered=True)
+    return bool(messages) and all(isinstance(each, Mapping) for each in messages or ())
+
+
+def messages_of(given: object) -> Messages:
+    """The messages of a chat."""
+    messages = []
+    for message in listed(given, ordered=True) or ():
+        if not isinstance(message, Mapping) or set(message) != {"role", "content"}:
+            raise AttnscopeError(
+                "a chat has something else than messages",
+                where=shown_parameter("text", message),
+                allowed='messages such as {"role": "user", "content": "Hello"}',
+                todo="give every message its role and its content, and nothing else",
+            )
+        messages.append({key: text_of(message[key], key) for key in ("role", "content")})
+    return messages
+
+
+def _several(given: object, allowed: str) -> list[object]:
     prompts = listed(given, ordered=True)
     if prompts is None:
-        raise AttnscopeError(
-            f"the prompts are a {type(given).__name__}",
-            where=Parameter("texts"),
-            allowed="a list of texts; one text goes to measure",
-            todo="put the texts in a list",
-        )
+        raise _not_several(f"the prompts are a {type(given).__name__}", allowed)
     refuse_if_empty(prompts, "prompts", "texts")
-    others = "a string; several texts go to measure_batch, token ids to measure_tokens"
-    return [text_of(text, allowed=others) for text in prompts]
+    return prompts
+
+
+def _not_several(what: str, allowed: str) -> AttnscopeError:
+    return AttnscopeError(what, where=Parameter("texts"), allowed=allowed, todo="put the texts in a list")
+
+
+def sample_of(given: object) -> Sample | None:
+    """How to draw tokens; None for the likeliest ones."""
+    if isinstance(given, bool):
+        return Sample() if given else None
+    if not isinstance(given, Sample):
+        raise AttnscopeError(
+            f"sample is of type {type(given).__name__}",
+            where=shown_parameter("sample", given),
+            allowed="True, False or a Sample",
+            todo="write sample=attnscope.Sample(temperature=0.8)",
+        )
+    return given
+
+
+def seeds_of(given: object, prompts: int) -> list[int]:
+    """A seed for each prompt: those given, or numbers that count up from one."""
+    several = listed(given, ordered=True)
+    if several is None:
+        first = count_of(given, "seed", "choose any such number", least=0)
+        return list(range(first, first + prompts))
+    if len(several) != prompts:
+        raise AttnscopeError(
+            f"{len(several)} seeds are given for {prompts} prompts",
+            where=Parameter("seed"),
+            allowed="one seed per prompt, or one number",
+            todo="add a seed for each prompt",
+        )
+    return [count_of(each, "seed", "choose any such number", least=0) for each in several]
 
 
 def prompts_of(given: object) -> list[tuple[str, list[Token]]]:

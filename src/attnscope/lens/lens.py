@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnscope.arguments import count_of, text_of
-from attnscope.attention.answer import write_answer
 from attnscope.attention.backends import blocks
 from attnscope.attention.card import Card, evidence_card
+from attnscope.attention.choice import Drawn, Greedy
 from attnscope.attention.device import input_device
 from attnscope.attention.groups import Rows
 from attnscope.attention.input import InputCheck
@@ -23,20 +23,28 @@ from attnscope.attention.loss import check_input
 from attnscope.attention.meter import Meter, Numbers, Request
 from attnscope.attention.precision import wider
 from attnscope.attention.proof import Proof
+from attnscope.attention.writing import Writer
 from attnscope.edits.attention import AttentionEdit
 from attnscope.errors import AttnscopeError, Parameter
+from attnscope.lens.answer import Answer
 from attnscope.lens.arguments import (
+    Messages,
     chosen_heads,
     chosen_layers,
     chosen_measures,
     chosen_queries,
     edits_of,
+    is_chat,
     known_ids,
+    messages_of,
     prompts_of,
     refuse_if_empty,
     refuse_if_too_long,
     refuse_rows,
+    sample_of,
+    seeds_of,
     texts_of,
+    texts_or_chats_of,
 )
 from attnscope.lens.placed import placed_edits, with_named_rows
 from attnscope.measures.received import RECEIVED
@@ -45,6 +53,7 @@ from attnscope.models.load import Loaded
 from attnscope.models.load import load as load_model
 from attnscope.models.memory import eager_tokens, free_memory
 from attnscope.records import Record
+from attnscope.study.sampling import Sample
 from attnscope.text.groups import GROUPS
 from attnscope.text.tokens import Token
 
@@ -122,6 +131,7 @@ class Lens:
         self.tokenizer = loaded.tokenization.tokenizer
         self.name = loaded.name
         self._meter = Meter(loaded.model, loaded.name, loaded.layers, loaded.unreadable, self._probe)
+        self._writer = Writer(loaded.model, loaded.name, self._probe)
 
     def measure(
         self,
@@ -275,6 +285,77 @@ class Lens:
         placed = placed_edits([(whole, tokens)], edits_of(edits))
         return self._meter.log_probs(self._known([token.id for token in tokens]), len(before), placed)
 
+    def generate(
+        self,
+        text: str | Messages,
+        tokens: int = 64,
+        *,
+        chat: bool = False,
+        sample: Sample | bool = False,
+        seed: int = 0,
+    ) -> Answer:
+        """What the model writes after a text, at most so many tokens; `str(answer)` is its text.
+
+        text: or a chat, as a list of `{"role": ..., "content": ...}`. chat: put the text through the model's chat
+        template as a user message; a chat always goes through it. sample: draw tokens by chance, as in
+        `Sample(temperature=0.8, top_p=0.95)`; True draws from the model's own probabilities; by default each token is
+        the likeliest. seed: of the draw. The same text and seed get the same answer, alone or in a batch. Of the
+        model's generation_config only the end-of-sequence tokens count. See docs/how-it-works.md.
+        """
+        return self.generate_batch([text], tokens, chat=chat, sample=sample, seed=seed)[0]
+
+    def generate_batch(
+        self,
+        texts: Sequence[str | Messages],
+        tokens: int = 64,
+        *,
+        chat: bool = False,
+        sample: Sample | bool = False,
+        seed: int | Sequence[int] = 0,
+    ) -> list[Answer]:
+        """`generate` for several prompts at once; each gets the answer it would get alone.
+
+        seed: one for each prompt; or the first one's, from which the others count up.
+        """
+        prompts = []
+        for each in texts_or_chats_of(texts):
+            whole = each if isinstance(each, str) and not chat else self.render(each)
+            prompts.append((whole, self.tokenize(whole, chat=chat or not isinstance(each, str))))
+        return self.generate_prepared(prompts, tokens, sample=sample, seed=seed)
+
+    def generate_tokens(
+        self, ids: Sequence[int], tokens: int = 64, *, sample: Sample | bool = False, seed: int = 0
+    ) -> Answer:
+        """`generate` for a prompt given as token ids."""
+        prompt = self.tokenization.spelled(self._known(ids))
+        return self.generate_prepared([prompt], tokens, sample=sample, seed=seed)[0]
+
+    def generate_prepared(
+        self,
+        prompts: Sequence[tuple[str, Sequence[Token]]],
+        tokens: int = 64,
+        *,
+        sample: Sample | bool = False,
+        seed: int | Sequence[int] = 0,
+    ) -> list[Answer]:
+        """`generate_batch` for prompts that have their tokens already: each a text and its tokens."""
+        count = count_of(tokens, "tokens", "choose how many tokens it may write")
+        given = prompts_of(prompts)
+        ids = [self._known([token.id for token in each]) for _, each in given]
+        context = self.loaded.context
+        refuse_if_too_long(max(map(len, ids)), self.name, context)
+        room = [count if context is None else min(count, context - len(each)) for each in ids]
+        drawn, seeds = sample_of(sample), seeds_of(seed, len(ids))
+        written = self._writer.write(ids, room, Greedy() if drawn is None else Drawn(drawn, seeds))
+        return [
+            Answer(text, before, self._followed(text, before, each.ids), each.ids, each.ended)
+            for (text, _), before, each in zip(given, ids, written, strict=True)
+        ]
+
+    def _followed(self, text: str, before: Sequence[int], ids: Sequence[int]) -> str:
+        """What tokens spell after a text."""
+        return self.tokenization.spelled(ids, text, before)[0][len(text) :]
+
     def _record(self, text: str, tokens: Sequence[Token], request: Request, numbers: Numbers, *, chat: bool) -> Record:
         sums = numbers.arrays[RECEIVED.name].sum(-1)
         check = self.input_check
@@ -307,9 +388,10 @@ class Lens:
             "versions": {name: version(name) for name in ("attnscope", "torch", "transformers")},
         }
 
-    def render(self, text: str) -> str:
-        """The text as a user message in the model's chat template, up to where the model would answer."""
-        return self.tokenization.render([{"role": "user", "content": text_of(text)}])
+    def render(self, text: str | Messages) -> str:
+        """The text as a user message in the model's chat template, up to where the model would answer; or a chat."""
+        messages = messages_of(text) if is_chat(text) else [{"role": "user", "content": text_of(text)}]
+        return self.tokenization.render(messages)
 
     def tokenize(self, text: str, *, chat: bool = False) -> list[Token]:
         """The tokens the model sees, each with its characters in the text."""
@@ -359,13 +441,6 @@ class Lens:
         """Inside, the model computes in the next wider number format with the same weights; gives its name."""
         with wider(self.model, self.name) as dtype:
             yield dtype
-
-    def answer(self, ids: Sequence[int], most: int) -> list[int]:
-        """The tokens the model itself writes after a prompt, at most so many, always the likeliest next."""
-        count = count_of(most, "most", "choose how many tokens it may write")
-        numbers = self._known(ids)
-        refuse_if_too_long(len(numbers), self.name, self.loaded.context)
-        return write_answer(self.model, self.name, numbers, count)
 
     def free_memory(self) -> int:
         """Bytes that are free where the model is."""

@@ -109,12 +109,22 @@ class CellMaker:
         text = cell.text.followed_by(Piece(ANSWER, spelled[len(cell.text.text) :]))
         none = (None,) * len(more)  # answers differ, so their tokens have no counterpart
         alignment = replace(cell.alignment, base=cell.alignment.base + none)
-        return self._cell(cell.condition, cell.prompt, text, [*cell.tokens, *more], alignment)
+        return self._cell(cell.condition, cell.prompt, text, [*cell.tokens, *more], alignment, answered=True)
 
-    def _cell(self, condition: str, prompt: Prompt, text: Text, tokens: Sequence[Token], alignment: Alignment) -> Cell:
+    def _cell(
+        self,
+        condition: str,
+        prompt: Prompt,
+        text: Text,
+        tokens: Sequence[Token],
+        alignment: Alignment,
+        *,
+        answered: bool = False,
+    ) -> Cell:
         shown = QueryPrompt(text.text, tokens, text.spans)
         groups = groups_of(self.study.measure.queries, shown)
-        for title in () if self._will_be_answered(shown.segments) else titles_of(self.study.measure.queries):
+        unanswered = self._will_be_answered and not answered
+        for title in () if unanswered else titles_of(self.study.measure.queries):
             self._refuse_without_queries(title, groups, f"prompt {prompt.name}, condition {condition}")
         rows = {group.name: places for group, places in groups.items() if group.name not in WITHOUT_TOKENS}
         where = self.spec.label, condition, prompt
@@ -131,9 +141,11 @@ class CellMaker:
             todo="check it with 'attnscope tokens', or remove the group or the prompt",
         )
 
-    def _will_be_answered(self, segments: Sequence[str]) -> bool:
+    @property
+    def _will_be_answered(self) -> bool:
+        """Whether the model writes an answer later; an empty one is an answer too."""
         answer = self.study.prompts.answer
-        return answer is not None and answer.generate is not None and ANSWER not in segments
+        return answer is not None and answer.generate is not None
 
     def _refuse_if_empty(self, prompt: Prompt) -> None:
         for field, value in prompt.fields.items():

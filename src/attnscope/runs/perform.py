@@ -13,7 +13,8 @@ from typing import Protocol
 from attnscope.errors import AttnscopeError, Parameter
 from attnscope.lens import Lens, Loader
 from attnscope.models.load import Description
-from attnscope.runs.cells import Cell, cell_key
+from attnscope.runs.answers import writing_of
+from attnscope.runs.cells import Cell
 from attnscope.runs.columns import TABLES
 from attnscope.runs.engines import ENGINES
 from attnscope.runs.folder import RunFolder
@@ -23,8 +24,7 @@ from attnscope.runs.manifest import STUDY, Dropped, Machine, Manifest, ModelFact
 from attnscope.runs.measuring import CellMeasurer
 from attnscope.runs.plan import (
     PlannedModel,
-    generated_tokens,
-    key_facts,
+    cell_keys,
     look_up_models,
     memory_budget,
     missing_batches,
@@ -203,8 +203,7 @@ class _Performance:
         axes = model_axes(self.request.study, plan.description.name, plan.description.facts, facts.heads_by_layer)
         measured_of = {"layers": list(axes.layers), "heads": list(axes.heads), "layout": plan.maker.layout.key}
         facts = self.models[plan.spec.label] = facts.model_copy(update=measured_of)
-        key_content = key_facts(self.request.study, axes, facts)
-        cells = [(cell, cell_key(key_content, cell)) for cell in plan.cells]
+        cells = cell_keys(plan.cells, self.request.study, axes, facts)
         missing = {key: len(cell.tokens) for cell, key in cells if key not in self.store}
         no_room: dict[str, str] = {}
         if missing:
@@ -219,17 +218,17 @@ class _Performance:
     ) -> dict[str, str]:
         """Have the engine measure what is missing. Returns the cells that did not fit into memory, with the error."""
         load = self._loader(plan.spec, self.models[plan.spec.label])
-        generate = generated_tokens(self.request.study)
-        measure = CellMeasurer(load, plan.maker, axes, generate, lens)
+        writing = writing_of(self.request.study)
+        measure = CellMeasurer(load, plan.maker, axes, writing, lens)
         self.watch.begin(plan.spec.label, tokens)
 
         def heard(tokens: int) -> None:
             self.watch.advance(tokens)
             self._show(plan, axes, cells)
 
-        budget = memory_budget(lens, axes, most_groups(self.request.study, plan.cells))
-        batches = missing_batches(cells, self.store, budget)
-        answered = None if generate is None else plan.maker.answered
+        limit = memory_budget(lens, axes, most_groups(self.request.study, plan.cells), writing)
+        batches = missing_batches(cells, self.store, limit, 0 if writing is None else writing.tokens)
+        answered = None if writing is None else plan.maker.answered
         guard = Guard(self.request.engine, batches, self.store, axes, answered=answered, heard=heard)
         no_room = guard.run(measure)
         self.outcome.tokens += tokens

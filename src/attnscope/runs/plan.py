@@ -12,8 +12,9 @@ from attnscope.measures import MEASURES
 from attnscope.models.architecture import Architecture
 from attnscope.models.cache import sha256
 from attnscope.models.load import Description
-from attnscope.runs.batches import Budget, batches, budget, bytes_per_token
-from attnscope.runs.cells import Cell, CellMaker
+from attnscope.runs.answers import Writing, writing_of
+from attnscope.runs.batches import WRITTEN, Budget, batches, budget, bytes_in_cache, bytes_per_token
+from attnscope.runs.cells import Cell, CellMaker, cell_key
 from attnscope.runs.compatibility import chosen_layers, fitting_models
 from attnscope.runs.engines import Batch
 from attnscope.runs.manifest import Dropped, Manifest, ModelFacts, ModelFile
@@ -45,11 +46,11 @@ def plan_model(request: RunRequest, spec: ModelSpec, description: Description) -
     return PlannedModel(spec, description, maker, cells, dropped)
 
 
-def missing_batches(cells: Sequence[tuple[Cell, str]], store: Store, limit: Budget) -> list[Batch]:
-    """The batches of cells that are not stored yet; identical cells are measured once."""
+def missing_batches(cells: Sequence[tuple[Cell, str]], store: Store, limit: Budget, more: int = 0) -> list[Batch]:
+    """The batches of cells that are not stored yet; identical cells are measured once. more: tokens of an answer."""
     unique = {key: (cell, key) for cell, key in reversed(cells)}
     missing = [unique[key] for key in dict.fromkeys(key for _, key in cells) if key not in store]
-    numbers = batches([len(cell.tokens) for cell, _ in missing], limit)
+    numbers = batches([len(cell.tokens) + more for cell, _ in missing], limit)
     return [tuple(missing[number] for number in batch) for batch in numbers]
 
 
@@ -122,6 +123,7 @@ def model_axes(study: Study, name: str, facts: Architecture, heads_by_layer: Map
 
 def key_facts(study: Study, axes: ModelAxes, facts: ModelFacts) -> dict[str, object]:
     """What a cell's numbers depend on, apart from its tokens."""
+    writing = writing_of(study)
     return {
         "measuring": MEASURING,
         "files": [[Path(file.path).name, file.sha256] for file in facts.files],
@@ -133,23 +135,29 @@ def key_facts(study: Study, axes: ModelAxes, facts: ModelFacts) -> dict[str, obj
         "queries": study.measure.model_dump(mode="json")["queries"],
         "measures": sorted(axes.measures),
         "plugins": MEASURES.fingerprints if set(axes.measures) - set(MEASURES.built_in) else {},
-        "generate": generated_tokens(study),
+        "generate": None if writing is None else writing.facts,
     }
 
 
-def generated_tokens(study: Study) -> int | None:
-    """How many tokens of an answer the model generates; None if it does not."""
-    return study.prompts.answer.generate if study.prompts.answer else None
+def cell_keys(cells: Sequence[Cell], study: Study, axes: ModelAxes, facts: ModelFacts) -> list[tuple[Cell, str]]:
+    """Each cell with its key."""
+    shared, writing = key_facts(study, axes, facts), writing_of(study)
+    own = [{} if writing is None else writing.facts_of(cell) for cell in cells]
+    return [(cell, cell_key({**shared, **each}, cell)) for cell, each in zip(cells, own, strict=True)]
 
 
 def most_groups(study: Study, cells: Sequence[Cell]) -> int:
     """How many query groups a prompt has at most; those of an answer that is still to be generated included."""
-    generated = (generated_tokens(study) or 0) * len(study.measure.series)
+    writing = writing_of(study)
+    generated = (0 if writing is None else writing.tokens) * len(study.measure.series)
     return max((len(cell.groups) for cell in cells), default=0) + generated
 
 
-def memory_budget(lens: Lens, axes: ModelAxes, groups: int) -> Budget:
-    """groups: how many query groups a prompt has at most."""
+def memory_budget(lens: Lens, axes: ModelAxes, groups: int, writing: Writing | None = None) -> Budget:
+    """groups: how many query groups a prompt has at most.
+
+    writing: the models write answers first, so every token is also kept in the cache, in all layers.
+    """
     config = lens.model.config.get_text_config()
     hidden = int(getattr(config, "hidden_size", 1024))
     heads = max(lens.heads_by_layer.values())
@@ -157,4 +165,7 @@ def memory_budget(lens: Lens, axes: ModelAxes, groups: int) -> Budget:
     between = int(getattr(config, "intermediate_size", None) or 4 * hidden)
     size = 2 if lens.loaded.dtype in ("bfloat16", "float16") else 4
     each = bytes_per_token(hidden, between, heads, width, len(axes.layers), groups, size)
-    return budget(lens.free_memory(), each, lens.loaded.device)
+    if writing is None:
+        return budget(lens.free_memory(), each, lens.loaded.device)
+    cached = bytes_in_cache(int(getattr(config, "num_key_value_heads", None) or heads), width, lens.loaded.layers, size)
+    return budget(lens.free_memory(), each + cached, lens.loaded.device, WRITTEN)

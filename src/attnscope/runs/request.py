@@ -27,7 +27,8 @@ LOCAL = "local"
 
 _IN_TABLES = tuple(each.group for each in (MEASURES, RULES, GROUPS, QUERY_RULES, PROMPT_EDITS, SOURCES, PROMPT_SETS))
 
-MEASURING = 5  # raise it when the same cell would get different numbers
+MEASURING = 5  # raise it when the same cell would get different numbers,
+WRITING = 2  # and this when a model would write another answer to the same prompt
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class RunRequest:
     @property
     def key(self) -> str:
         """Changes with anything the tables depend on, except the models."""
+        answer = self.study.prompts.answer
         content = {
             "study": self.study.model_dump(mode="json"),
             "prompts": [
@@ -77,6 +79,7 @@ class RunRequest:
             "plugins": plugins(_IN_TABLES),
             "format": VERSION,
             "measuring": MEASURING,
+            **({"writing": WRITING} if answer is not None and answer.generate is not None else {}),
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 

@@ -193,9 +193,17 @@ def problem_of(error: ValidationError) -> Problem:
     return Problem(tuple(location), what, allowed)
 
 
+_BOUNDS = {
+    "greater_than_equal": ("ge", "{} or more"),
+    "less_than_equal": ("le", "{} or less"),
+    "greater_than": ("gt", "more than {}"),
+    "less_than": ("lt", "less than {}"),
+}
+
+
 def _nearness(error: Any) -> tuple[int, bool]:
     """Sorts the errors of a union's members by how likely each is about what was meant."""
-    own = ("unknown_key", "too_short", "too_long", "greater_than_equal", "less_than_equal")
+    own = ("unknown_key", "too_short", "too_long", *_BOUNDS)
     return len(error["loc"]), error["type"] in own
 
 
@@ -211,8 +219,9 @@ def _words(error: Any, context: dict[str, Any]) -> tuple[str, str]:
         limit = "at most" if kind == "too_long" else "at least"
         count, bound = context["actual_length"], context.get("max_length", context.get("min_length"))
         return f"the list has {count} item{'s' * (count != 1)}", f"{limit} {bound}"
-    if kind in ("greater_than_equal", "less_than_equal"):
-        return f"{given} is out of range", f"{context['ge']} or more" if "ge" in context else f"{context['le']} or less"
+    if kind in _BOUNDS:
+        key, bound = _BOUNDS[kind]
+        return f"{given} is out of range", bound.format(context[key])
     if kind == "string_pattern_mismatch":
         return f"'{given}' has the wrong form", _PATTERNS.get(context["pattern"], f"text like {context['pattern']}")
     for kinds, (expected, written) in _TYPES.items():

@@ -38,7 +38,7 @@ COLUMNS = (
     Column(
         "q",
         pl.Float64,
-        "of a change, or of a quantity that is tested against 0: its false discovery rate among the panel's heads, of a "
+        "of a change, or a quantity tested against 0: its false discovery rate among the panel's heads, of a "
         "class among those of all classes",
         optional=True,
         gaps=True,
