@@ -19,10 +19,11 @@ from attnscope.notebook import View
 START = """\
 # Python API
 
-Made from the code by `make docs`. `import attnscope` has the names below and loads no model library; `load`, `Lens`
-and `record` do. Everything that you can cause and fix is an `AttnscopeError`. What the measures mean is in
-[measures](measures.md), how a model is read in [how it works](how-it-works.md)."""
-ORDER = ("load", "Lens", "record", "Recording", "Record", "Labelled", "run_study", "Run", "Measure", "AttnscopeError")
+Made from the code by `make docs`. `import attnscope` has the names below and loads no model library; `load`, `Lens`,
+`record` and `TrainerCallback` do. Everything that you can cause and fix is an `AttnscopeError`. What the measures mean
+is in [measures](measures.md), how a model is read in [how it works](how-it-works.md)."""
+ORDER = ("load", "Lens", "record", "Recording", "Record", "Labelled", "run_study", "Run")
+ORDER += ("TrainerCallback", "Measure", "AttnscopeError")
 RETURNED = {"Recording": Step, "Run": View}
 """What the members of a class return, documented right after it."""
 LISTENING = ("abandon", "attention", "begin", "end", "real", "written")

@@ -14,6 +14,7 @@ from attnscope.errors import AttnscopeError
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Column
 from attnscope.figures.kinds.spread.options import SpreadOptions
+from attnscope.figures.options import MeasureOptions
 from attnscope.measures import MEASURES
 from attnscope.measures.names import KEPT, MOVED, SCORES, TAKEN, title_of
 
@@ -53,7 +54,7 @@ def _measures(run: Run, options: SpreadOptions) -> list[list[str]]:
     return [options.measures] if options.measures else [[name] for name in selection.classes(run, options)]
 
 
-def bounds(run: Run, options: SpreadOptions, names: list[str]) -> tuple[float, float]:
+def bounds(run: Run, options: MeasureOptions, names: list[str]) -> tuple[float, float]:
     """Between which numbers a value can lie."""
     name = names[0]
     if name in run.classes:
