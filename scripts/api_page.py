@@ -21,9 +21,9 @@ from attnscope.notebook import View
 START = """\
 # Python API
 
-Made from the code by `make docs`. `import attnscope` has the names below and loads no model library; `load`, `Lens`
-and `record` do. Everything that you can cause and fix is an `AttnscopeError`. What the measures mean is in
-[measures](measures.md), how a model is read in [how it works](how-it-works.md)."""
+Made from the code by `make docs`. `import attnscope` has the names below and loads no model library; `load`, `Lens`,
+`record` and `TrainerCallback` do. Everything that you can cause and fix is an `AttnscopeError`. What the measures mean
+is in [measures](measures.md), how a model is read in [how it works](how-it-works.md)."""
 ORDER = (
     "load",
     "Lens",
@@ -35,6 +35,7 @@ ORDER = (
     "Labelled",
     "run_study",
     "Run",
+    "TrainerCallback",
     "Measure",
     "AttnscopeError",
 )

@@ -48,6 +48,7 @@ FAMILIES = (  # what is added, its entry points, the dummy plugin's module, wher
 )
 SECTIONS = {
     "models": schema.ModelSpec,
+    "models, checkpoints": schema.CheckpointsSpec,
     "prompts": schema.PromptsSpec,
     "prompts.answer": schema.AnswerSpec,
     "prompts.answer.sample": schema.Sample,

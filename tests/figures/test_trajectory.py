@@ -155,7 +155,12 @@ def test_a_run_of_checkpoints_has_the_numbers_of_each_loaded_alone(
 ) -> None:
     reads: list[Any] = []
     own = sharing.read_base
-    monkeypatch.setattr(sharing, "read_base", lambda *given, **more: reads.append(given) or own(*given, **more))
+
+    def counted(*given: Any, **more: Any) -> Any:
+        reads.append(given)
+        return own(*given, **more)
+
+    monkeypatch.setattr(sharing, "read_base", counted)
     run = run_study(study, tmp_path / "run")
     assert len(reads) == 1
     assert [spec.label for spec in run.study.models] == [f"tuned step {step}" for step in (0, 5, 10, 100)]
@@ -201,7 +206,7 @@ def test_figures_report_and_comparisons_stay_small(study: Path, tmp_path: Path) 
     assert figures["layers"].table["panel"].unique(maintain_order=True).to_list() == ["Layer 1", "Layer 2"]
     assert figures["bars"].table["bar"].unique(maintain_order=True).to_list() == ["tuned step 0", "tuned step 1600"]
     for name in ("evidence.md", "comparisons/comparisons.md"):
-        assert len((run.path / name).read_text().splitlines()) < 130
+        assert len((run.path / name).read_text().splitlines()) < 200
     mass = run.table("mass").filter(pl.col("model") == "tuned step 10", pl.col("condition") == "none").collect()
     want = mass.filter(pl.col("token_class") == "digits", pl.col("measure") == "received")["mass"].mean()
     shown = steps.filter(pl.col("x") == 10, pl.col("series") == "digits")["value"][0]

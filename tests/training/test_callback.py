@@ -273,17 +273,17 @@ def test_it_waits_until_measuring_stays_within_its_share_of_the_time() -> None:
             now[0] += seconds
 
     measure(1.0)
-    assert not allowance.allows_another
+    assert not allowance.allows_another()
     now[0] += 149.0
-    assert not allowance.allows_another  # 1 s spent, 1 s more, 1 s for the last one: 150 s of training
+    assert not allowance.allows_another()  # 1 s spent, 1 s more, 1 s for the last one: 150 s of training
     now[0] += 1.0
-    assert allowance.allows_another
+    assert allowance.allows_another()
     measure(1.0)
-    assert not allowance.allows_another
+    assert not allowance.allows_another()
     spent = []
     for _ in range(10_000):
         now[0] += 0.5
-        if allowance.allows_another:
+        if allowance.allows_another():
             measure(1.0)
         spent.append((allowance.spent + allowance.last) / allowance.training)
     assert max(spent) <= 0.02

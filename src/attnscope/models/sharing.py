@@ -17,7 +17,8 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from attnscope.models.adapters import apply_adapter, bit_sums
-from attnscope.models.load import Description, Loaded, known_dtype, load, loaded_as, look_up, read_base
+from attnscope.models.load import Description, Loaded, known_dtype, load, loaded_as, look_up
+from attnscope.models.load import read_base as read_base
 from attnscope.models.memory import free_memory, shortage_explained
 
 SPARE = 2  # times the size of a model that must be free for the copies of its weights
@@ -89,7 +90,7 @@ class SharedLoader:
         **options: Any,
     ) -> Loaded:
         """options: the others of `load`."""
-        allowed = {"trust_remote_code": trust_remote_code, "allow_pickle": allow_pickle}
+        allowed: dict[str, Any] = {"trust_remote_code": trust_remote_code, "allow_pickle": allow_pickle}
         if device_map is not None:
             self._held = None
             return load(name, dtype=dtype, device_map=device_map, **allowed, **options)
@@ -107,7 +108,7 @@ class SharedLoader:
                 model = apply_adapter(base.model, folder, name=described.name)
         return loaded_as(described, model, allow_pickle=allow_pickle)
 
-    def _base(self, described: Description, dtype: str | None, allowed: dict[str, bool]) -> _Base:
+    def _base(self, described: Description, dtype: str | None, allowed: dict[str, Any]) -> _Base:
         """The base of a model, without an adapter on it: the one at hand, or read anew."""
         key = (described.path.absolute(), described.device, *allowed.values(), _state_of(described.path))
         held, self._held = self._held, None  # nothing is held while another model is read

@@ -56,7 +56,7 @@ def sharded(args: Any) -> str | None:
 def randomness_kept() -> Iterator[None]:
     """Inside, random numbers may be drawn; after, all generators go on as if none had been."""
     kept = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    on_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    on_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
     try:
         yield
     finally:

@@ -73,7 +73,8 @@ def parse_study(text: str, where: str, instead: ModelSpec | None = None) -> Stud
     """instead: as in read_study."""
     root = _composed(text, where)
     _refuse_duplicates(root, where)
-    data, entries = yaml.safe_load(text), range(0)
+    data = yaml.safe_load(text)
+    entries: Sequence[int] = ()
     if instead is not None:
         data = {**data, "models": [instead], "figures": []}
     else:

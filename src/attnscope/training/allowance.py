@@ -27,7 +27,6 @@ class Allowance:
         """Seconds of training so far, without those spent here."""
         return self.clock() - self.started - self.spent
 
-    @property
     def allows_another(self) -> bool:
         """Whether one more measurement, and the one at the end, stay within the share of the time so far."""
         return self.spent + 2 * self.last <= self.share * self.training

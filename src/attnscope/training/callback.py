@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import polars as pl
 
@@ -34,6 +34,10 @@ COLUMNS: dict[str, Any] = {
     "high": pl.Float64,
     "n": pl.Int64,
 }
+
+
+Given: TypeAlias = Any
+"""What the Trainer hands to every event of a callback: `model`, `processing_class`, `optimizer` and others."""
 
 
 class TrainerCallback(Callback):
@@ -94,7 +98,7 @@ class TrainerCallback(Callback):
     def step(self, number: int) -> dict[str, float]:
         """After a step of a training loop of your own, by its number from 1. Empty if nothing was measured."""
         due = number - self._last >= self.every
-        return self._measure(number) if due and self._allowance.allows_another else {}
+        return self._measure(number) if due and self._allowance.allows_another() else {}
 
     def end(self, number: int) -> dict[str, float]:
         """After the last step. Empty if it was measured already."""
@@ -120,7 +124,7 @@ class TrainerCallback(Callback):
         """What measuring has taken so far, as a share of the time of training without it."""
         return self._allowance.spent / max(self._allowance.training, 1e-9)
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, **given: Given) -> None:
         """Called by the Trainer."""
         if not state.is_world_process_zero:
             return
@@ -128,9 +132,9 @@ class TrainerCallback(Callback):
         if split is not None:
             logger.warning("attention is not measured: %s spreads the model over processes", split)
             return
-        self._log(args, state, control, self.begin(given["model"], self._tokenizer(given), state.global_step))
+        self._log(args, state, control, self.begin(given.get("model"), self._tokenizer(given), state.global_step))
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+    def on_step_end(self, args: Any, state: Any, control: Any, **given: Given) -> None:
         """Called by the Trainer."""
         if self._small is None or not state.is_world_process_zero:
             return
@@ -138,7 +142,7 @@ class TrainerCallback(Callback):
         numbers = self.end(state.global_step) if last else self.step(state.global_step)
         self._log(args, state, control, numbers)
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+    def on_train_end(self, args: Any, state: Any, control: Any, **given: Given) -> None:
         """Called by the Trainer; a training that was stopped early has its last step measured here."""
         if self._small is None or not state.is_world_process_zero or args.load_best_model_at_end:
             return
@@ -189,7 +193,7 @@ class TrainerCallback(Callback):
         if numbers:
             self._tried(state.global_step, lambda: log(self, args, state, control, numbers))
 
-    def _tokenizer(self, given: Mapping[str, Any]) -> Any:
+    def _tokenizer(self, given: Mapping[str, Given]) -> Any:
         processing = given.get("processing_class") if self.tokenizer is None else self.tokenizer
         tokenizer = getattr(processing, "tokenizer", processing)
         if tokenizer is None:
