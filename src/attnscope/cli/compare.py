@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from attnscope.cli import completion, options
 from attnscope.errors import AttnscopeError, near
 
 if TYPE_CHECKING:
@@ -18,15 +19,18 @@ if TYPE_CHECKING:
 
 
 def compare(
-    run: Annotated[Path, typer.Argument(help="A run's folder.")],
+    run: options.RunFolder,
     other: Annotated[
         Path | None,
-        typer.Argument(metavar="[RUN2]", help="Another run, different in one respect only."),
+        typer.Argument(
+            metavar="[RUN2]", help="Another run, different in one respect only.", autocompletion=completion.runs
+        ),
     ] = None,
     queries: Annotated[str | None, typer.Option(help="The query group to print; the study's first by default.")] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for the tables; RUN/comparisons by default.")
     ] = None,
+    quiet: options.Quiet = False,
 ) -> None:
     """Compare conditions and models of a run, or two runs, paired by prompt, with intervals and tests."""
     from attnscope.analysis.run import Run
@@ -44,6 +48,9 @@ def compare(
         )
     folder = out or (run / ("comparisons" if other is None else f"comparisons-with-{other.resolve().name}"))
     written = write_comparisons(comparisons, folder)  # before printing, which a closed pipe may interrupt
+    if quiet:
+        print("\n".join(map(str, written)))  # noqa: T201
+        return
     if other is None:
         from attnscope.report.answer import answer
 

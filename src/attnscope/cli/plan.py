@@ -39,6 +39,7 @@ def plan(
     swap: Swap = None,
     trust_remote_code: options.TrustRemoteCode = False,
     allow_pickle: options.AllowPickle = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Say what a study can find: the smallest q, the chance to find an effect, and the prompts needed for 80 %."""
     from attnscope.studies import default_folder, request_study
@@ -55,14 +56,15 @@ def plan(
             instead=instead(swap),
             trust_remote_code=trust_remote_code,
             allow_pickle=allow_pickle,
+            evidence="quick",  # a pilot is measured for the size of effects
         )
 
     whole = request(None)
     folder = default_folder(study).with_name(f"{default_folder(study).name}-pilot") if out is None else out
     every = len(whole.prompts.prompts)
-    if pilot is not None and pilot > every:
+    if pilot is not None and pilot > every and not quiet:
         print(f"the study has only {every} prompts, so the pilot is the whole study", file=sys.stderr)  # noqa: T201
-    measured = None if pilot is None else _measured(request(pilot), folder)
+    measured = None if pilot is None else _measured(request(pilot), folder, quiet=quiet)
     show_plan(whole, size or (), measured)
 
 
@@ -76,13 +78,13 @@ def _check_size(size: float) -> None:
         )
 
 
-def _measured(request: RunRequest, folder: Path) -> Run:
+def _measured(request: RunRequest, folder: Path, *, quiet: bool) -> Run:
     from attnscope.analysis.run import Run
-    from attnscope.cli.progress import Bar
+    from attnscope.cli.progress import watching
     from attnscope.studies import perform_request
 
-    with Bar() as bar:
-        perform_request(request, folder, bar, spot_check=False)
+    with watching(quiet=quiet) as watcher:
+        perform_request(request, folder, watcher)
     return Run(folder)
 
 

@@ -18,7 +18,6 @@ from attnscope.text.tokens import shown_texts
 
 if TYPE_CHECKING:
     from attnscope.attention.card import Card
-    from attnscope.attention.proof import Proof
     from attnscope.lens import Lens
 
 BAR = 24
@@ -119,14 +118,14 @@ def show_card(lens: Lens, card: Card) -> None:
     table.add_row("measured through", *(part.way for part in pair))
     table.add_row(
         "largest difference from eager attention",
-        *(f"{part.difference:.1e}" for part in pair),
+        *(_measured(part.difference) for part in pair),
     )
     table.add_row("largest error of a row sum", *(f"{part.row_sum_error:.1e}" for part in pair))
     table.add_row("largest share taken by a sink", *(f"{part.sink_share:.3f}" for part in pair))
     table.add_row("causal", *("yes" if part.causal else "no" for part in pair))
-    table.add_row("eager's own rounding", *(_rounding(part) for part in pair))
+    table.add_row("eager's own rounding", *(_measured(part.rounding) for part in pair))
     table.add_row("largest difference allowed", *(f"{part.limit:.1e}" for part in pair))
-    table.add_row("the same for few rows (last)", f"{card.few.difference:.1e}", "")
+    table.add_row("the same for few rows (last)", _measured(card.few.difference), "")
     for kind in sorted({(backend, kind) for _, backend, kind in card.long.paths}):
         layers = [str(layer) for layer, *each in sorted(card.long.paths) if tuple(each) == kind]
         table.add_row(
@@ -151,8 +150,8 @@ def show_card(lens: Lens, card: Card) -> None:
         console.print(f"warning for plain prompts: {check.warning(plain)}", highlight=False, markup=False)
 
 
-def _rounding(proof: Proof) -> str:
-    return "not known" if proof.rounding is None else f"{proof.rounding:.1e}"
+def _measured(number: float | None) -> str:
+    return "not known" if number is None else f"{number:.1e}"
 
 
 def show_models(rows: Sequence[Mapping[str, Any]], verified: Mapping[str, Sequence[str]]) -> None:

@@ -59,7 +59,8 @@ class CellMeasurer:
         answers: list[list[int] | None] = [None] * len(batch)
         cells = [cell for cell, _ in batch]
         if self.generate is not None:
-            answers = [self.lens.answer(cell.ids, self.generate) for cell in cells]
+            with self.lens.clock.phase("generation"):
+                answers = [self.lens.answer(cell.ids, self.generate) for cell in cells]
             cells = [self.maker.answered(cell, ids or []) for cell, ids in zip(cells, answers, strict=True)]
         records = measure_cells(self.lens, cells, self.axes, self.axes.measures)
         return {

@@ -117,9 +117,10 @@ def model_axes(study: Study, description: Description, facts: ModelFacts) -> Mod
     return ModelAxes(chosen, picked, list(study.measure.queries), study.rules, study.measure.all_measures)
 
 
-def key_facts(study: Study, axes: ModelAxes, facts: ModelFacts) -> dict[str, object]:
-    """What a cell's numbers depend on, apart from its tokens."""
+def key_facts(study: Study, axes: ModelAxes, facts: ModelFacts, *, proven: bool = True) -> dict[str, object]:
+    """What a cell's numbers depend on, apart from its tokens; and that they are unproven, if they are."""
     return {
+        **({} if proven else {"proven": False}),
         "measuring": MEASURING,
         "files": [[Path(file.path).name, file.sha256] for file in facts.files],
         "versions": facts.versions,
