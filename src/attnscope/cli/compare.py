@@ -11,11 +11,8 @@ from attnscope.cli import completion, options
 from attnscope.errors import AttnscopeError, near
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from attnscope.analysis.compared import Compared
     from attnscope.analysis.run import Run
-    from attnscope.report.comparison_tables import Sheet
 
 
 def compare(
@@ -60,7 +57,7 @@ def compare(
     for path in written:
         print(f"wrote {path}")  # noqa: T201
     others = "" if queries or len(first.study.measure.queries) == 1 else "other query groups, "
-    print(f"{others}enrichment, dilution and more heads: {folder / 'comparisons.md'}")  # noqa: T201
+    print(f"{others}enrichment, dilution and every head: {folder}; all on a page: {folder / 'comparisons.md'}")  # noqa: T201
 
 
 def _group(run: Run, queries: str | None) -> str:
@@ -79,26 +76,13 @@ def _show(compared: Compared, queries: str) -> None:
     from rich.console import Console
     from rich.text import Text
 
+    from attnscope.cli.grid import Column, print_grid, text
     from attnscope.report.comparison_tables import facts, summary
 
-    tables = [_table(sheet, queries) for sheet in summary(compared, queries)]
     console = Console()
-    wide = max((Console(width=1000).measure(table).maximum for table in tables), default=0)
-    console = Console(width=max(console.width, wide))  # a line that is too long is better than a word cut in two
     console.print(Text(f"\n{compared.comparison.name}", style="bold"))
     for sentence in facts(compared):
         console.print(Text(sentence), soft_wrap=True)
-    for table in tables:
-        console.print(table)
-
-
-def _table(sheet: Sheet, queries: str) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=Text(f"{queries}: {sheet.title}"), title_justify="left")
-    for place, column in enumerate(sheet.columns):
-        table.add_column(Text(column), justify="left" if place == 0 else "right", no_wrap=True)
-    for row, gray in zip(sheet.rows, sheet.grayed, strict=True):
-        table.add_row(*(Text(cell) for cell in row), style="dim" if gray else None)
-    return table
+    for sheet in summary(compared, queries):
+        columns = [*text("class"), *(Column(name, wraps=name.startswith("head")) for name in sheet.columns[1:])]
+        print_grid(console, f"{queries}: {sheet.title}", columns, sheet.rows, sheet.grayed)

@@ -79,7 +79,7 @@ def speak(commands: typer.Typer, name: str) -> NoReturn:
     command = typer.main.get_command(commands)
     command.invoke = _quiet(command.invoke)  # type: ignore[method-assign, assignment]
     try:
-        code = command.main(standalone_mode=False)
+        code = command.main(prog_name=name, standalone_mode=False)
         sys.stdout.flush()
     except AttnscopeError as error:
         code = _complain(name, error.message(speller(command, sys.argv[1:])))

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from attnscope.cli import options
+from attnscope.cli.grid import numbers, print_grid
+from attnscope.cli.grid import text as text_columns
 from attnscope.cli.run import Models, StudyName, Swap, instead, labels, swaps
 from attnscope.errors import AttnscopeError
 
@@ -112,9 +113,9 @@ def show_plan(request: RunRequest, sizes: Sequence[float] = (), pilot: Run | Non
             continue
         console.print(Text(_reach(reach, unit)), soft_wrap=True)
         if reach.testable:
-            console.print(_chances(targets(heads, classes), sizes or SIZES, clusters, unit))
+            _show_chances(console, targets(heads, classes), sizes or SIZES, clusters, unit)
             if pilot is not None:
-                console.print(_from_pilot(pilot, label, targets(heads, classes), clusters, unit))
+                _show_pilot(console, pilot, label, targets(heads, classes), clusters, unit)
                 _say_what_clusters_change(console, pilot, len(prompts) / clusters)
     if unit == "clusters":
         console.print(
@@ -147,26 +148,24 @@ def _reach(reach: Reach, unit: str) -> str:
     return f"{words}: too few {unit} to find one. q < 0.05 takes {reach.together:,} heads at once."
 
 
-def _chances(wanted: Sequence[Target], sizes: Sequence[float], clusters: int, unit: str) -> Table:
+def _show_chances(console: Console, wanted: Sequence[Target], sizes: Sequence[float], clusters: int, unit: str) -> None:
     from attnscope.analysis.power import clusters_needed, power
 
     title = (
         f"chance to find an effect (q < 0.05), and how many {unit} 80 % takes; sizes in standard deviations of {unit}"
     )
-    table = Table(title=title, title_justify="left")
-    table.add_column("effect on")
-    for size in sizes:
-        table.add_column(f"size {size:g}", justify="right")
+    rows = []
     for target in wanted:
         cells = []
         for size in sizes:
             least = clusters_needed(size, target.level)
             cells.append(f"{power(size, clusters, target.level):.0%} (80 %: {'never' if least is None else least})")
-        table.add_row(target.name, *cells)
-    return table
+        rows.append((target.name, *cells))
+    columns = [*text_columns("effect on"), *numbers(*(f"size {size:g}" for size in sizes))]
+    print_grid(console, title, columns, rows)
 
 
-def _from_pilot(pilot: Run, model: str, wanted: Sequence[Target], clusters: int, unit: str) -> Table | Text:
+def _show_pilot(console: Console, pilot: Run, model: str, wanted: Sequence[Target], clusters: int, unit: str) -> None:
     from attnscope.analysis.power import clusters_needed, pilots, power
     from attnscope.study.independence import FEWEST
 
@@ -175,11 +174,10 @@ def _from_pilot(pilot: Run, model: str, wanted: Sequence[Target], clusters: int,
     if not found:
         few = f"its prompts are of {len(measured)} clusters, and {FEWEST} are the fewest"
         why = few if len(measured) < FEWEST else "nothing in it can be tested"
-        return Text(f"The pilot says nothing about sizes: {why}.")
+        console.print(Text(f"The pilot says nothing about sizes: {why}."))
+        return
     title = f"from the pilot in {pilot.path} ({pilot.study.measure.queries[0]}, {len(measured)} {unit})"
-    table = Table(title=title, title_justify="left")
-    for column in ("comparison", "class", "effect on", "size", "chance", f"{unit} for 80 %"):
-        table.add_column(column, justify="left" if column in ("comparison", "class", "effect on") else "right")
+    rows = []
     mean, tenth, _ = wanted
     for each in found:
         for target, size in ((mean, each.mean), (tenth, each.head)):
@@ -187,5 +185,6 @@ def _from_pilot(pilot: Run, model: str, wanted: Sequence[Target], clusters: int,
             chance = power(size, clusters, target.level)
             name = "the mean over heads" if target is mean else "a tenth of all heads"
             cells = (name, f"{size:.2f}", f"{chance:.0%}", "never" if least is None else f"{least}")
-            table.add_row(Text(each.comparison), Text(each.token_class), *cells)
-    return table
+            rows.append((each.comparison, each.token_class, *cells))
+    columns = [*text_columns("comparison", "class", "effect on"), *numbers("size", "chance", f"{unit} for 80 %")]
+    print_grid(console, title, columns, rows)

@@ -42,7 +42,7 @@ class Focus:
 
 def answer(run: Run) -> list[str]:
     """The answer in sentences; empty if the run has no prompts to answer from."""
-    focus = _focus(run)
+    focus = focus_of(run)
     if focus is None:
         return [*_shares(run), *_unproven(run)]
     first, *others = focus.comparisons
@@ -62,7 +62,8 @@ def _unproven(run: Run) -> list[str]:
     return [UNPROVEN] if run.manifest.evidence == NONE else []
 
 
-def _focus(run: Run) -> Focus | None:
+def focus_of(run: Run) -> Focus | None:
+    """What the study is mainly about; None if there is nothing to compare."""
     every = [each for each in comparisons(run) if each.kind != "placebo"]
     for figure in run.study.figures:
         named = _named(run, figure, every)
