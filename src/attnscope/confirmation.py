@@ -22,6 +22,7 @@ from attnscope.analysis.own_text import own_text
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import MASS
 from attnscope.errors import AttnscopeError, Parameter
+from attnscope.runs.evidence import FULL, level_of
 from attnscope.runs.folder import RunFolder
 from attnscope.runs.request import RunRequest
 from attnscope.study.independence import cluster_field
@@ -31,7 +32,7 @@ from attnscope.text.layout import Layouts
 from attnscope.text.segments import TEMPLATE
 
 if TYPE_CHECKING:
-    from attnscope.runs.perform import Watcher
+    from attnscope.runs.watcher import Watcher
 
 TABLE = "confirmation.csv"
 _OF_HEADS = ("comparison", "queries", "token_class", "layer", "head", "layer_two", "head_two")
@@ -87,12 +88,13 @@ def confirm_run(
     watcher: Watcher | None = None,
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
+    evidence: str = FULL,
 ) -> Confirmation:
     """Measure fresh prompts and test what a run found on them.
 
     out: the folder of the fresh run, RUN-confirmed by default. prompts: a file of prompts; those that the run used are
     left out. Without it, they are drawn from the study's set. count: how many; by default as many as the run has. seed:
-    of the fresh prompts and their random texts; by default the study's plus 1.
+    of the fresh prompts and their random texts; by default the study's plus 1. evidence: as in `run_study`.
     """
     from attnscope.runs.perform import perform
 
@@ -119,6 +121,7 @@ def confirm_run(
         command=f"attnscope confirm {first.path}",
         trust_remote_code=trust_remote_code,
         allow_pickle=allow_pickle,
+        evidence=level_of(evidence),
     )
     folder = first.path.with_name(f"{first.path.resolve().name}-confirmed") if out is None else Path(out)
     if folder.resolve() == first.path.resolve():

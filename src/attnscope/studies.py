@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnscope.arguments import count_of, names_of, path_of, shown_parameter, text_of
+from attnscope.clock import Clock
 from attnscope.errors import AttnscopeError, Parameter, near
 from attnscope.figures.validation import figure_problems, options_of, with_options
 from attnscope.notebook import Run
 from attnscope.report.files import is_reported
-from attnscope.report.write import report_run
+from attnscope.report.write import Reported, report_run
+from attnscope.runs.evidence import FULL, level_of
 from attnscope.runs.folder import RunFolder
 from attnscope.runs.request import LOCAL, RunRequest
 from attnscope.study.consistency import Problem, problems, segment_problems
@@ -22,7 +24,8 @@ from attnscope.study.schema import ModelSpec, Study
 
 if TYPE_CHECKING:
     from attnscope.lens import Lens
-    from attnscope.runs.perform import Outcome, Watcher
+    from attnscope.runs.perform import Outcome
+    from attnscope.runs.watcher import Watcher
 
 RUNS = Path("runs")
 
@@ -40,15 +43,17 @@ def request_study(
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
     engine: str = LOCAL,
+    evidence: str = FULL,
 ) -> RunRequest:
     """A study, by bundled name or file, checked and with its prompts; no model is loaded yet.
 
     limit: use only the first `limit` prompts. models: use only the models with these labels. swaps: other sources for
     models, by label. instead: a source that replaces the study's only model and becomes its label. strict: raise an
     error if a prompt can't be measured. forget: remove what was measured for other versions of the study. engine: where
-    batches are measured. command: the command line to show in the report. trust_remote_code: run code that comes with a
-    model. allow_pickle: load pickled weights.
+    batches are measured. evidence: `full`, `quick` or `none`, see `run_study`. command: the command line to show in the
+    report. trust_remote_code: run code that comes with a model. allow_pickle: load pickled weights.
     """
+    level = level_of(evidence)
     path = find_study(name)
     full_study = with_options(read_study(path), path)
     study = _swapped(_picked(full_study, names_of(models, "models", "LABEL")), _sources(swaps))
@@ -70,6 +75,7 @@ def request_study(
         trust_remote_code=trust_remote_code,
         allow_pickle=allow_pickle,
         engine=text_of(engine, "engine", "the name of an engine, such as 'local'"),
+        evidence=level,
     )
 
 
@@ -121,6 +127,7 @@ def run_study(
     strict: bool = False,
     forget: bool = False,
     engine: str = LOCAL,
+    evidence: str = FULL,
     command: str | None = None,
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
@@ -131,11 +138,11 @@ def run_study(
     limit: only the first `limit` prompts. models: only the models with these labels. swaps: another source for a
     model, by label. instead: a source that replaces the study's only model and becomes its label. strict: a prompt
     that can't be measured is an error. forget: remove what was measured for other versions of the study. engine:
-    where batches are measured. command: the command line that the report shows. trust_remote_code: run code that
+    where batches are measured. evidence: `full` compares each model with eager attention before the first reading
+    (proof) and measures some prompts again (spot check); `quick` only proves; `none` does neither, and everything says
+    that the numbers are unproven. command: the command line that the report shows. trust_remote_code: run code that
     comes with a model. allow_pickle: load pickled weights.
     """
-    from attnscope.runs.perform import perform
-
     folder = None if out is None else Path(path_of(out, "out", "a folder for the run"))
     request = request_study(
         name,
@@ -146,14 +153,16 @@ def run_study(
         strict=strict,
         forget=forget,
         engine=engine,
+        evidence=evidence,
         command=command,
         trust_remote_code=trust_remote_code,
         allow_pickle=allow_pickle,
     )
     folder = folder or default_folder(name)
-    perform(request, RunFolder(folder), watcher)
+    clock = Clock()
+    perform_request(request, folder, watcher, clock=clock)
     if not is_reported(folder):
-        report_run(folder)
+        report_request(folder, clock)
     return Run(folder)
 
 
@@ -163,16 +172,26 @@ def perform_request(
     watcher: Watcher | None = None,
     *,
     load: Callable[..., Lens] | None = None,
-    spot_check: bool = True,
+    clock: Clock | None = None,
 ) -> Outcome:
     """Bring the run in a folder up to date with a request.
 
-    load: replaces `attnscope.load`, for models that are already in memory. spot_check: measure some prompts again, for
-    the evidence.
+    load: replaces `attnscope.load`, for models that are already in memory. clock: counts what each phase takes.
     """
-    from attnscope.runs.perform import perform
+    clock = clock or Clock()
+    with clock.phase("loading"):  # the libraries
+        from attnscope.runs.perform import perform
 
-    return perform(request, RunFolder(folder), watcher, load=load, spot_check=spot_check)
+    return perform(request, RunFolder(folder), watcher, load=load, clock=clock)
+
+
+def report_request(folder: Path, clock: Clock) -> Reported:
+    """Write the report of a run that was just performed, and note in its manifest what that took."""
+    reported = report_run(folder, clock)
+    home = RunFolder(folder)
+    with home.locked():
+        home.write_manifest(Run(folder).manifest.model_copy(update={"timings": reported.timings}))
+    return reported
 
 
 def default_folder(name: str | Path) -> Path:

@@ -8,6 +8,7 @@ import pytest
 
 from attnscope import studies
 from attnscope.cli.run import _measured
+from attnscope.runs.manifest import Timings
 from attnscope.runs.perform import Outcome
 from tests.cli.conftest import Run
 from tests.runs.conftest import study_file, tiny_models
@@ -57,17 +58,26 @@ def test_a_prompt_file_that_is_missing_is_reported_with_its_line(run: Run, tmp_p
 
 def test_a_summary_says_what_was_measured_and_what_was_there() -> None:
     folder = Path("run")
-    some = Outcome(folder, measured=41, reused=19, tokens=1_823, seconds=59.2)
-    assert _measured(some) == "measured 41 cells (1,823 tokens) in 59 s, 31 tokens per second; 19 were there already"
-    none = _measured(Outcome(folder, reused=24, seconds=25))
-    assert none == "nothing to measure: 24 cells were there already; tables written in 25 s"
-    assert _measured(Outcome(folder, measured=1, tokens=9, seconds=30)) == "measured 1 cell (9 tokens) in 30 s"
+    some = Outcome(folder, measured=41, reused=19, tokens=1_823)
+    phases = {"loading": 7.12, "proof": 0.01, "measuring": 59.2, "figures": 61.0}
+    timings = Timings(seconds=130, tokens=1_823, cells_measured=41, phases=phases)
+    assert _measured(some, timings, "full") == [
+        "measured 41 cells (1,823 tokens), 31 tokens per second; 19 were there already",
+        "time: 2 min 10 s (loading 7.1 s, measuring 59 s, figures 61 s)",
+    ]
+    little = Timings(seconds=25, tokens=9, cells_measured=1)
+    assert _measured(Outcome(folder, reused=24), little, "full")[0] == "nothing to measure: 24 cells were there already"
+    assert _measured(Outcome(folder, measured=1, tokens=9), little, "quick") == [
+        "measured 1 cell (9 tokens)",
+        "time: 25 s",
+        "evidence: quick (proof only)",
+    ]
 
 
 def test_a_stopped_run_claims_no_more_than_there_is(
     run: Run, study_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop(*_: object) -> None:
+    def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(studies, "perform_request", stop)

@@ -21,7 +21,7 @@ from attnscope.explorer.app import make_app
 from attnscope.explorer.live import TrialQueue
 from attnscope.explorer.runs import ServedRuns
 from attnscope.runs.batches import Budget
-from attnscope.runs.perform import Silent
+from attnscope.runs.watcher import Silent
 from attnscope.studies import perform_request, request_study
 from tests.cli.conftest import Run as Command
 from tests.explorer.conftest import Watched, free_port, serving
@@ -52,9 +52,9 @@ def running(explored: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     monkeypatch.setattr("attnscope.runs.perform.SHOWN_FIRST", 0.0)
     monkeypatch.setattr("attnscope.runs.perform.SHOWN_EVERY", 0.0)
     monkeypatch.setattr("attnscope.runs.perform.SHOWN_SHARE", 1e9)
-    request = request_study(str(explored.path / "study.yaml"), models=["one"])
+    request = request_study(str(explored.path / "study.yaml"), models=["one"], evidence="quick")
     watcher, folder = Halting(13), tmp_path / "running"
-    worker = threading.Thread(target=perform_request, args=(request, folder, watcher), kwargs={"spot_check": False})
+    worker = threading.Thread(target=perform_request, args=(request, folder, watcher))
     worker.start()
     assert watcher.halted.wait(120)
     yield folder, watcher, worker
@@ -124,8 +124,8 @@ def test_a_run_that_changes_is_opened_again(explored: Run, tmp_path: Path) -> No
     served = ServedRuns([home])
     client = TestClient(make_app(served))
     assert client.get("/api/runs/changing").json()["prompts"] == 9
-    request = request_study(str(home / "study.yaml"), limit=4)
-    perform_request(request, home, spot_check=False)
+    request = request_study(str(home / "study.yaml"), limit=4, evidence="quick")
+    perform_request(request, home)
     assert client.get("/api/runs/changing").json()["prompts"] == 4
 
 

@@ -59,4 +59,5 @@ def test_what_it_was_made_with_can_be_repeated(reported: Run, card: Document) ->
 def test_the_markdown_file_is_the_document(reported: Run, card: Document) -> None:
     written = (reported.path / "evidence.md").read_text(encoding="utf-8")
     assert written == prose.markdown(card)
-    assert written.startswith("# Evidence\n\n## one\n\n- ")
+    checked = "## How much was checked\n\n- Evidence: full (proof and spot check).\n\n"
+    assert written.startswith(f"# Evidence\n\n{checked}## one\n\n- ")

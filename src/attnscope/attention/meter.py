@@ -24,13 +24,14 @@ from attnscope.attention.forward import Forward, may_stop, measure_forward
 from attnscope.attention.groups import Rows, present, row_weights
 from attnscope.attention.interface import has_foreign_attention
 from attnscope.attention.probe import Probe, padded
-from attnscope.attention.proof import Path, Proof, paths_of, prove, refuse_row_sums
+from attnscope.attention.proof import Path, Proof, looked_at, paths_of, prove, refuse_row_sums
 from attnscope.attention.recorder import Wanted, refuse_uneven_heads
 from attnscope.attention.reduce import over_defined
 from attnscope.attention.room import room_for
 from attnscope.attention.rotary import length_matters
 from attnscope.attention.seam import Edits, NoEdits, refuse_absent
 from attnscope.attention.view import HIDDEN
+from attnscope.clock import Clock
 from attnscope.errors import AttnscopeError, Parameter, PluginError
 from attnscope.measures import Measure
 from attnscope.measures.received import RECEIVED
@@ -87,16 +88,20 @@ class Meter:
         self.unreadable = dict(unreadable)
         self.readable = [layer for layer in range(layers) if layer not in self.unreadable]
         self.vocabulary = len(next(model.get_input_embeddings().parameters()))
+        self.clock = Clock()
+        self.proving = True
+        """Whether paths are compared with eager attention; if not, all numbers are unproven."""
         self._probe = probe
         self._proofs: dict[tuple[Any, ...], Proof] = {}
         self._batches: dict[tuple[Any, ...], frozenset[Path] | None] = {}
 
     def proof(self, request: Request, *, few: bool = False, tokens: int = SHORT) -> Proof:
         """The evidence for the paths of a request; made once for each kind."""
-        key = (tuple(request.layers), few, tuple(each.name for each in request.measures), tokens)
+        key = (tuple(request.layers), few, tuple(each.name for each in request.measures), tokens, self.proving)
         if key not in self._proofs:
             probe = Probe([self._probe(tokens)], request.layers, few, request.measures)
-            self._proofs[key] = prove(self.model, self.name, probe)
+            with self.clock.phase("proof"):
+                self._proofs[key] = (prove if self.proving else looked_at)(self.model, self.name, probe)
         return self._proofs[key]
 
     def compared(self, ids: Sequence[int], request: Request, *, few: bool = False) -> Proof:
@@ -184,6 +189,8 @@ class Meter:
     def _proof_for(self, longest: int, request: Request, few: bool) -> Proof:
         """On a probe in which windows bind, if they bind in the prompt; as long as it, if anything may bind."""
         proof = self.proof(request, few=few)
+        if not self.proving:
+            return proof
         if longest > proof.tokens and has_foreign_attention(self.model):
             return self._proof_of_length(longest, request, few, proof)
         window = max((each for each in proof.windows if each < longest), default=0)
@@ -212,6 +219,8 @@ class Meter:
         self, forward: Forward, request: Request, few: bool, proof: Proof, lengths: Sequence[int]
     ) -> list[str]:
         """Layers that went along a path that no proof took; refused unless that was allowed."""
+        if not self.proving:
+            return _path_words(paths_of(forward))
         proven, paths = proof.paths, paths_of(forward)
         if not isinstance(request.edits, NoEdits):
             # eager attention has no such edit: the paths are proven without it, with few rows read and with all
@@ -231,7 +240,7 @@ class Meter:
                 allowed=f"paths that occur in a probe of {proof.tokens} tokens",
                 todo=("use shorter prompts, or pass ", Parameter("allow_unproven", True), " to get unproven numbers"),
             )
-        return sorted(f"layer {layer}: {backend}, {kind}" for layer, backend, kind in missing)
+        return _path_words(missing)
 
     @property
     def heads(self) -> dict[int, int]:
@@ -255,10 +264,11 @@ class Meter:
         embeddings), or across the batch, and positions that are scaled by the length of the input are scaled by the
         longest prompt's.
         """
-        key = (tuple(request.layers), few, tuple(each.name for each in request.measures), mixed)
+        key = (tuple(request.layers), few, tuple(each.name for each in request.measures), mixed, self.proving)
         if key not in self._batches:
             apart = mixed and length_matters(self.model.config)
-            self._batches[key] = None if apart else self._try_batch(request, few, mixed=mixed)
+            with self.clock.phase("proof"):
+                self._batches[key] = None if apart else self._try_batch(request, few, mixed=mixed)
         return self._batches[key]
 
     def _try_batch(self, request: Request, few: bool, *, mixed: bool) -> frozenset[Path] | None:
@@ -270,7 +280,7 @@ class Meter:
             [short, long], request.layers, few, request.measures, masked=mixed and not causal, limit=proof.limit
         )
         try:
-            shared = prove(self.model, self.name, probe)
+            shared = (prove if self.proving else looked_at)(self.model, self.name, probe)
         except PluginError:
             raise
         except AttnscopeError:
@@ -323,6 +333,10 @@ class Meter:
                 todo="measure other layers, or another model",
             )
         return forward
+
+
+def _path_words(paths: frozenset[Path]) -> list[str]:
+    return sorted(f"layer {layer}: {backend}, {kind}" for layer, backend, kind in paths)
 
 
 def _few(request: Request, lengths: Sequence[int], rows: Sequence[Mapping[str, Rows]] | None) -> bool:

@@ -7,7 +7,7 @@ some hundredths. The limit is tied to eager's own rounding: how far its float32 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from attnscope.attention.backends import BACKENDS
-from attnscope.attention.comparison import COARSE, Sides, most, refuse_if_apart
+from attnscope.attention.comparison import COARSE, UNKNOWN, Sides, most, refuse_if_apart
 from attnscope.attention.eager import EagerModules
 from attnscope.attention.eager_reference import eager_reference, exact_reference, weight_modules
 from attnscope.attention.forward import Forward, measure_forward
@@ -33,6 +33,7 @@ from attnscope.errors import AttnscopeError
 from attnscope.measures.received import RECEIVED
 
 SMALL_BLOCK = 16  # rows; a probe has four such blocks
+INTERFACE, BY_LAYER = "attention interface", "eager, one layer at a time"
 OTHER = 1e-3  # of the largest number: how far two ways to compute the same may be apart
 
 Path = tuple[int, str, str]
@@ -45,8 +46,10 @@ class Proof:
 
     way: str
     """`attention interface`, or `eager, one layer at a time`."""
-    difference: float
-    """The largest distance of attention received from eager's, over all layers, heads, groups and keys compared."""
+    difference: float | None
+    """The largest distance of attention received from eager's, over all layers, heads, groups and keys compared; None
+    if nothing was compared.
+    """
     rounding: float | None
     """Eager's own: the largest distance of its float32 numbers from its float64 ones; None if that can't be had."""
     limit: float
@@ -85,9 +88,20 @@ class Proof:
 
 def prove(model: PreTrainedModel, name: str, probe: Probe) -> Proof:
     """Read the probe both ways and compare; refuse a model that isn't read exactly."""
+    return _probed(_prove, model, name, probe)
+
+
+def looked_at(model: PreTrainedModel, name: str, probe: Probe) -> Proof:
+    """What a reading has to know of a model, from the probe alone: nothing is compared, so its paths are not proven."""
+    return _probed(_look_at, model, name, probe)
+
+
+def _probed(
+    read: Callable[[PreTrainedModel, str, Probe], Proof], model: PreTrainedModel, name: str, probe: Probe
+) -> Proof:
     try:
         with lock_of(model), settings_kept(model):
-            return _prove(model, name, probe)
+            return read(model, name, probe)
     except AttnscopeError:
         raise
     except Exception as error:
@@ -110,11 +124,11 @@ def _prove(model: PreTrainedModel, name: str, probe: Probe) -> Proof:
         modules = weight_modules(model, inputs)
         reference = eager_reference(model, inputs, wanted, modules)
         by_interface = _by_interface(model, inputs, wanted, probe)
-        way, eager = "attention interface", None
+        way, eager = INTERFACE, None
         if by_interface is not None:
             measured = by_interface
         else:
-            way, eager = "eager, one layer at a time", _needed(model, name, modules, probe.layers)
+            way, eager = BY_LAYER, _needed(model, name, modules, probe.layers)
             reference = eager_reference(model, inputs, wanted, None)  # not by the modules that are read themselves
             measured = measure_forward(model, inputs, wanted, eager=eager)
         small = replace(wanted, block=SMALL_BLOCK)
@@ -133,6 +147,28 @@ def _prove(model: PreTrainedModel, name: str, probe: Probe) -> Proof:
     refuse_other_attention(model, name, own, reference.hidden, real, limit=limit)
     changed = changed_forward(model, name, own, measured.hidden, limit=limit) if probe.as_is else None
     return replace(proof, changed=changed)
+
+
+def _look_at(model: PreTrainedModel, name: str, probe: Probe) -> Proof:
+    inputs, wanted, groups = asked(model, probe)
+    measured = _by_interface(model, inputs, wanted, probe)
+    eager = None
+    if measured is None:
+        eager = _needed(model, name, weight_modules(model, inputs), probe.layers)
+        measured = measure_forward(model, inputs, wanted, eager=eager)
+    narrow = model.dtype in (torch.float16, torch.bfloat16)
+    return Proof(
+        **_seen(probe, measured, groups),
+        way=INTERFACE if eager is None else BY_LAYER,
+        difference=None,
+        rounding=None,
+        limit=COARSE if narrow else UNKNOWN,
+        dtype=str(model.dtype).removeprefix("torch."),
+        reason="nothing was compared",
+        measures={},
+        narrow=narrow and eager is not None,
+        eager=eager,
+    )
 
 
 def _by_interface(model: PreTrainedModel, inputs: dict[str, Any], wanted: Wanted, probe: Probe) -> Forward | None:
@@ -162,11 +198,8 @@ def _refuse_outputs(name: str, measured: Forward, eager: Tensor | None, real: Te
 def _compared(model: PreTrainedModel, name: str, probe: Probe, sides: Sides, groups: Sequence[str]) -> Proof:
     distances = refuse_if_apart(model, name, probe, sides)
     narrow = model.dtype in (torch.float16, torch.bfloat16)
-    layers = [sides.measured.layers[layer] for layer in probe.layers]
-    received = [each.values[RECEIVED.name] for each in layers]
-    sums = [each.sum(-1).float() for each in received]
-    sinks = any("sinks" in each.kind for each in layers)
     return Proof(
+        **_seen(probe, sides.measured, groups),
         way=sides.way,
         difference=distances[RECEIVED.name].distance,
         rounding=distances[RECEIVED.name].rounding,
@@ -174,17 +207,27 @@ def _compared(model: PreTrainedModel, name: str, probe: Probe, sides: Sides, gro
         dtype="float32" if narrow and not sides.coarse else str(model.dtype).removeprefix("torch."),
         reason=sides.reason,
         measures={measure: each.distance for measure, each in distances.items()},
-        row_sum_error=most([float((each - 1).relu().max() if sinks else (each - 1).abs().max()) for each in sums]),
-        sink_share=most([float((1 - each).max()) for each in sums]) if sinks else 0.0,
-        causal=_causal(received, probe, groups),
-        tokens=probe.tokens,
-        rows=sum(group.isdigit() for group in groups),
-        heads={layer: each.shape[1] for layer, each in zip(probe.layers, received, strict=True)},
-        paths=paths_of(sides.measured),
         narrow=narrow and (sides.coarse or sides.eager is not None),
-        windows=frozenset(each.window for each in layers if each.window is not None),
         eager=sides.eager,
     )
+
+
+def _seen(probe: Probe, measured: Forward, groups: Sequence[str]) -> dict[str, Any]:
+    """The fields of a proof that what was measured shows by itself."""
+    layers = [measured.layers[layer] for layer in probe.layers]
+    received = [each.values[RECEIVED.name] for each in layers]
+    sums = [each.sum(-1).float() for each in received]
+    sinks = any("sinks" in each.kind for each in layers)
+    return {
+        "row_sum_error": most([float((each - 1).relu().max() if sinks else (each - 1).abs().max()) for each in sums]),
+        "sink_share": most([float((1 - each).max()) for each in sums]) if sinks else 0.0,
+        "causal": _causal(received, probe, groups),
+        "tokens": probe.tokens,
+        "rows": sum(group.isdigit() for group in groups),
+        "heads": {layer: each.shape[1] for layer, each in zip(probe.layers, received, strict=True)},
+        "paths": paths_of(measured),
+        "windows": frozenset(each.window for each in layers if each.window is not None),
+    }
 
 
 def _causal(received: Sequence[Tensor], probe: Probe, groups: Sequence[str]) -> bool | None:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from attnscope.arguments import counted
+from attnscope.cli.grid import numbers, print_grid
+from attnscope.cli.grid import text as text_columns
 from attnscope.cli.run import Limit, Models, StudyName, Swap, labels, swaps
 from attnscope.errors import AttnscopeError, Parameter
 
@@ -40,7 +41,7 @@ def tokens(
 
     console = Console()
     for audit in audits(request):
-        console.print(_counts(request, audit))
+        _show_counts(console, request, audit)
         _show_dropped(console, audit)
         for condition in request.study.conditions:
             cell = next((each for each in audit.of(condition.name) if each.prompt.number == prompt), None)
@@ -59,20 +60,10 @@ def _refuse_prompt(number: int, count: int) -> None:
         )
 
 
-def _counts(request: RunRequest, audit: Audit) -> Table:
+def _show_counts(console: Console, request: RunRequest, audit: Audit) -> None:
     from attnscope.runs.audit import border_tokens, inserted_characters
 
-    table = Table(title=Text(f"{audit.spec.label} ({audit.spec.source})"), title_justify="left")
-    for column in (
-        "condition",
-        "prompts",
-        "tokens",
-        "inserted characters",
-        "inserted tokens",
-        "border tokens",
-        "re-merged",
-    ):
-        table.add_column(column, justify="left" if column == "condition" else "right")
+    rows = []
     for condition in request.study.conditions:
         cells = audit.of(condition.name)
         if not cells:
@@ -81,16 +72,20 @@ def _counts(request: RunRequest, audit: Audit) -> Table:
         unaligned = sum(all(place is None for place in cell.alignment.base) for cell in cells)
         why = "can't be aligned" if condition.inserts else "are not aligned, as their text is changed"
         remerged = sum(len(cell.alignment.remerged) for cell in cells)
-        table.add_row(
-            Text(condition.name),
-            str(len(cells)),
-            _range([len(cell.tokens) for cell in cells]),
-            _range([inserted_characters(cell) for cell in cells]),
-            _range([cell.inserted for cell in cells]),
-            Text(", ".join(mixed[:4]) or "none"),
-            counted(remerged, "token") + (f"; {unaligned} of the prompts {why}" if unaligned else ""),
+        rows.append(
+            (
+                condition.name,
+                str(len(cells)),
+                _range([len(cell.tokens) for cell in cells]),
+                _range([inserted_characters(cell) for cell in cells]),
+                _range([cell.inserted for cell in cells]),
+                ", ".join(mixed[:4]) or "none",
+                counted(remerged, "token") + (f"; {unaligned} of the prompts {why}" if unaligned else ""),
+            )
         )
-    return table
+    counts = numbers("prompts", "tokens", "inserted characters", "inserted tokens")
+    columns = [*text_columns("condition"), *counts, *text_columns("border tokens", "re-merged")]
+    print_grid(console, f"{audit.spec.label} ({audit.spec.source})", columns, rows)
 
 
 def _show(console: Console, request: RunRequest, cell: Cell) -> None:
@@ -126,23 +121,25 @@ def show_estimate(request: RunRequest) -> None:
 
     console = Console()
     speed = multiplications_per_second()
-    table = Table(title="what a run would take", title_justify="left")
-    for column in ("model", "cells", "dropped", "tokens", "time, about", "disk, at most"):
-        table.add_column(column, justify="left" if column == "model" else "right")
+    rows = []
     every = audits(request)
     for audit in every:
         seconds = estimated_seconds(audit, speed)
-        table.add_row(
-            Text(audit.spec.label),
-            str(len(audit.cells)),
-            str(len(audit.dropped)),
-            f"{sum(len(cell.tokens) for cell in audit.cells):,}",
-            "unknown before its weights are here" if seconds is None else _time(seconds),
-            _size(estimated_bytes(request, audit)),
+        rows.append(
+            (
+                audit.spec.label,
+                str(len(audit.cells)),
+                str(len(audit.dropped)),
+                f"{sum(len(cell.tokens) for cell in audit.cells):,}",
+                "unknown before its weights are here" if seconds is None else _time(seconds),
+                _size(estimated_bytes(request, audit)),
+            )
         )
     seconds, size = estimated_report(request, every)
-    table.add_row("start and report", "", "", "", _time(seconds), _size(size))
-    console.print(table)
+    rows.append(("start and report", "", "", "", _time(seconds), _size(size)))
+    counts = numbers("cells", "dropped", "tokens")
+    columns = [*text_columns("model"), *counts, *text_columns("time, about"), *numbers("disk, at most")]
+    print_grid(console, "what a run would take", columns, rows)
     for audit in every:
         _show_dropped(console, audit)
     _show_answers(console, request)

@@ -7,26 +7,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from attnscope.cli import completion, options
 from attnscope.errors import AttnscopeError, near
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from attnscope.analysis.compared import Compared
     from attnscope.analysis.run import Run
-    from attnscope.report.comparison_tables import Sheet
 
 
 def compare(
-    run: Annotated[Path, typer.Argument(help="A run's folder.")],
+    run: options.RunFolder,
     other: Annotated[
         Path | None,
-        typer.Argument(metavar="[RUN2]", help="Another run, different in one respect only."),
+        typer.Argument(
+            metavar="[RUN2]", help="Another run, different in one respect only.", autocompletion=completion.runs
+        ),
     ] = None,
     queries: Annotated[str | None, typer.Option(help="The query group to print; the study's first by default.")] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for the tables; RUN/comparisons by default.")
     ] = None,
+    quiet: options.Quiet = False,
 ) -> None:
     """Compare conditions and models of a run, or two runs, paired by prompt, with intervals and tests."""
     from attnscope.analysis.run import Run
@@ -44,6 +45,9 @@ def compare(
         )
     folder = out or (run / ("comparisons" if other is None else f"comparisons-with-{other.resolve().name}"))
     written = write_comparisons(comparisons, folder)  # before printing, which a closed pipe may interrupt
+    if quiet:
+        print("\n".join(map(str, written)))  # noqa: T201
+        return
     if other is None:
         from attnscope.report.answer import answer
 
@@ -53,7 +57,7 @@ def compare(
     for path in written:
         print(f"wrote {path}")  # noqa: T201
     others = "" if queries or len(first.queries) == 1 else "other query groups, "
-    print(f"{others}enrichment, dilution and more heads: {folder / 'comparisons.md'}")  # noqa: T201
+    print(f"{others}enrichment, dilution and every head: {folder}; all on a page: {folder / 'comparisons.md'}")  # noqa: T201
 
 
 def _group(run: Run, queries: str | None) -> str:
@@ -72,26 +76,13 @@ def _show(compared: Compared, queries: str) -> None:
     from rich.console import Console
     from rich.text import Text
 
+    from attnscope.cli.grid import Column, print_grid, text
     from attnscope.report.comparison_tables import facts, summary
 
-    tables = [_table(sheet, queries) for sheet in summary(compared, queries)]
     console = Console()
-    wide = max((Console(width=1000).measure(table).maximum for table in tables), default=0)
-    console = Console(width=max(console.width, wide))  # a line that is too long is better than a word cut in two
     console.print(Text(f"\n{compared.comparison.name}", style="bold"))
     for sentence in facts(compared):
         console.print(Text(sentence), soft_wrap=True)
-    for table in tables:
-        console.print(table)
-
-
-def _table(sheet: Sheet, queries: str) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=Text(f"{queries}: {sheet.title}"), title_justify="left")
-    for place, column in enumerate(sheet.columns):
-        table.add_column(Text(column), justify="left" if place == 0 else "right", no_wrap=True)
-    for row, gray in zip(sheet.rows, sheet.grayed, strict=True):
-        table.add_row(*(Text(cell) for cell in row), style="dim" if gray else None)
-    return table
+    for sheet in summary(compared, queries):
+        columns = [*text("class"), *(Column(name, wraps=name.startswith("head")) for name in sheet.columns[1:])]
+        print_grid(console, f"{queries}: {sheet.title}", columns, sheet.rows, sheet.grayed)

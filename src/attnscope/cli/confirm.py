@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def confirm(
-    run: Annotated[Path, typer.Argument(help="A run's folder.")],
+    run: options.RunFolder,
     prompts: Annotated[
         Path | None, typer.Option(help="A file of prompts; by default more are drawn from the study's set.")
     ] = None,
@@ -27,20 +27,23 @@ def confirm(
     out: Annotated[Path | None, typer.Option(help="Folder of the fresh run; RUN-confirmed by default.")] = None,
     trust_remote_code: options.TrustRemoteCode = False,
     allow_pickle: options.AllowPickle = False,
+    evidence: options.Evidence = "full",
+    quiet: options.Quiet = False,
 ) -> None:
     """Measure prompts that a run has not seen, and test on them what it found: which heads and classes hold."""
-    from attnscope.cli.progress import Bar
+    from attnscope.cli.progress import watching
     from attnscope.confirmation import TABLE, confirm_run
     from attnscope.figures import sentences
 
-    with Bar() as bar:
+    with watching(quiet=quiet) as watcher:
         result = confirm_run(
             run,
             out,
             prompts=prompts,
             count=count,
             seed=seed,
-            watcher=bar,
+            watcher=watcher,
+            evidence=evidence,
             trust_remote_code=trust_remote_code,
             allow_pickle=allow_pickle,
         )

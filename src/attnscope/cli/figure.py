@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from attnscope.cli import completion
 from attnscope.errors import AttnscopeError
 
 if TYPE_CHECKING:
@@ -15,7 +16,11 @@ if TYPE_CHECKING:
 
 def figure(
     kind: Annotated[
-        str, typer.Argument(help="bars, lines, heatmap, strip, spread, decomposition, or a plugin's kind.")
+        str,
+        typer.Argument(
+            help="bars, lines, heatmap, strip, spread, decomposition, or a plugin's kind.",
+            autocompletion=completion.kinds,
+        ),
     ],
     tables: Annotated[
         list[str],

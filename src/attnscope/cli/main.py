@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from attnscope.cli import audit, check, compare, confirm, figure, measure, models, plan, run, schema, serve
+from attnscope.cli import audit, check, compare, confirm, figure, measure, models, new, plan, run, schema, serve
 from attnscope.cli.flags import speller
 from attnscope.errors import AttnscopeError
 
@@ -19,7 +19,6 @@ UsageError: Any = typer.BadParameter.__base__  # typer has no public name for it
 app = typer.Typer(
     name="attnscope",
     help="Measure where language models look: exactly, at nearly the cost of a plain forward pass.",
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["--help", "-h"]},
@@ -36,7 +35,7 @@ app.command("compare")(compare.compare)
 app.command("figure")(figure.figure)
 app.command("serve")(serve.serve)
 app.command("export")(run.export)
-app.command("new")(run.new)
+app.command("new")(new.new)
 app.command("schema")(schema.schema)
 
 
@@ -80,7 +79,7 @@ def speak(commands: typer.Typer, name: str) -> NoReturn:
     command = typer.main.get_command(commands)
     command.invoke = _quiet(command.invoke)  # type: ignore[method-assign, assignment]
     try:
-        code = command.main(standalone_mode=False)
+        code = command.main(prog_name=name, standalone_mode=False)
         sys.stdout.flush()
     except AttnscopeError as error:
         code = _complain(name, error.message(speller(command, sys.argv[1:])))

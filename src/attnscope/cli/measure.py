@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from attnscope.arguments import counted
-from attnscope.cli import options
+from attnscope.cli import completion, options
 from attnscope.errors import AttnscopeError
 from attnscope.text.classes import parse_classes, parse_rule
 
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 def measure(
     text: Annotated[str | None, typer.Argument(help="The prompt, taken literally.")] = None,
     file: Annotated[Path | None, typer.Option(help="Read the prompt from a UTF-8 file; - is standard input.")] = None,
-    model: Annotated[str, typer.Option(help="A built-in name, org/name, a folder or a .gguf file.")] = (
-        options.DEFAULT_MODEL
-    ),
+    model: Annotated[
+        str,
+        typer.Option(help="A built-in name, org/name, a folder or a .gguf file.", autocompletion=completion.models),
+    ] = options.DEFAULT_MODEL,
     queries: Annotated[str, typer.Option(help="Which tokens look: last, all, or both as last,all.")] = "last",
     layers: Annotated[str, typer.Option(help="Layers from 0: 0,16,20 or 0-3; all by default.")] = "all",
     heads: Annotated[str, typer.Option(help="Heads from 0: 0,3 or 0-3; all by default.")] = "all",
@@ -49,6 +50,7 @@ def measure(
     device_map: options.DeviceMap = None,
     trust_remote_code: options.TrustRemoteCode = False,
     allow_pickle: options.AllowPickle = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Measure where every layer and head looks in one prompt."""
     rules = parse_classes(classes or [])
@@ -62,17 +64,19 @@ def measure(
         check_path(picture)
 
     import attnscope
+    from attnscope.models.narration import silenced
 
-    lens = attnscope.load(
-        model,
-        adapter=adapter,
-        revision=revision,
-        dtype=dtype,
-        device=device,
-        device_map=device_map,
-        trust_remote_code=trust_remote_code,
-        allow_pickle=allow_pickle,
-    )
+    with silenced(only=quiet):
+        lens = attnscope.load(
+            model,
+            adapter=adapter,
+            revision=revision,
+            dtype=dtype,
+            device=device,
+            device_map=device_map,
+            trust_remote_code=trust_remote_code,
+            allow_pickle=allow_pickle,
+        )
     record = lens.measure(
         prompt,
         groups,
@@ -83,7 +87,8 @@ def measure(
         beyond_context=beyond_context,
         allow_unproven=allow_unproven,
     )
-    _warn(record, rules, lens.name)
+    if not quiet:
+        _warn(record, rules, lens.name)
     _show(record, rules, picture, as_json=as_json)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from attnscope.cli import completion
 from attnscope.errors import AttnscopeError
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
@@ -22,6 +24,22 @@ TrustRemoteCode = Annotated[
 ]
 AllowPickle = Annotated[
     bool, typer.Option("--allow-pickle", help="Load pickled weights, which can run code. Only for files you trust.")
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print only the result (or the path of what was written) and errors.")
+]
+Evidence = Annotated[
+    str,
+    typer.Option(
+        help="full: compare each model with eager attention before the first reading (proof), and measure some prompts "
+        "again (spot check); quick: proof only; none: neither, and all results say that they are unproven.",
+        autocompletion=completion.levels,
+    ),
+]
+RunFolder = Annotated[Path, typer.Argument(help="A run's folder.", autocompletion=completion.runs)]
+Model = Annotated[
+    str,
+    typer.Argument(help="A built-in name, org/name, a folder or a .gguf file.", autocompletion=completion.models),
 ]
 
 

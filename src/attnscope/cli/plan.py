@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from attnscope.cli import options
+from attnscope.cli.grid import numbers, print_grid
+from attnscope.cli.grid import text as text_columns
 from attnscope.cli.run import Models, StudyName, Swap, instead, labels, swaps
 from attnscope.errors import AttnscopeError
 
@@ -39,6 +40,7 @@ def plan(
     swap: Swap = None,
     trust_remote_code: options.TrustRemoteCode = False,
     allow_pickle: options.AllowPickle = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Say what a study can find: the smallest q, the chance to find an effect, and the prompts needed for 80 %."""
     from attnscope.studies import default_folder, request_study
@@ -55,14 +57,15 @@ def plan(
             instead=instead(swap),
             trust_remote_code=trust_remote_code,
             allow_pickle=allow_pickle,
+            evidence="quick",  # a pilot is measured for the size of effects
         )
 
     whole = request(None)
     folder = default_folder(study).with_name(f"{default_folder(study).name}-pilot") if out is None else out
     every = len(whole.prompts.prompts)
-    if pilot is not None and pilot > every:
+    if pilot is not None and pilot > every and not quiet:
         print(f"the study has only {every} prompts, so the pilot is the whole study", file=sys.stderr)  # noqa: T201
-    measured = None if pilot is None else _measured(request(pilot), folder)
+    measured = None if pilot is None else _measured(request(pilot), folder, quiet=quiet)
     show_plan(whole, size or (), measured)
 
 
@@ -76,13 +79,13 @@ def _check_size(size: float) -> None:
         )
 
 
-def _measured(request: RunRequest, folder: Path) -> Run:
+def _measured(request: RunRequest, folder: Path, *, quiet: bool) -> Run:
     from attnscope.analysis.run import Run
-    from attnscope.cli.progress import Bar
+    from attnscope.cli.progress import watching
     from attnscope.studies import perform_request
 
-    with Bar() as bar:
-        perform_request(request, folder, bar, spot_check=False)
+    with watching(quiet=quiet) as watcher:
+        perform_request(request, folder, watcher)
     return Run(folder)
 
 
@@ -110,9 +113,9 @@ def show_plan(request: RunRequest, sizes: Sequence[float] = (), pilot: Run | Non
             continue
         console.print(Text(_reach(reach, unit)), soft_wrap=True)
         if reach.testable:
-            console.print(_chances(targets(heads, classes), sizes or SIZES, clusters, unit))
+            _show_chances(console, targets(heads, classes), sizes or SIZES, clusters, unit)
             if pilot is not None:
-                console.print(_from_pilot(pilot, label, targets(heads, classes), clusters, unit))
+                _show_pilot(console, pilot, label, targets(heads, classes), clusters, unit)
                 _say_what_clusters_change(console, pilot, len(prompts) / clusters)
     if unit == "clusters":
         console.print(
@@ -145,26 +148,24 @@ def _reach(reach: Reach, unit: str) -> str:
     return f"{words}: too few {unit} to find one. q < 0.05 takes {reach.together:,} heads at once."
 
 
-def _chances(wanted: Sequence[Target], sizes: Sequence[float], clusters: int, unit: str) -> Table:
+def _show_chances(console: Console, wanted: Sequence[Target], sizes: Sequence[float], clusters: int, unit: str) -> None:
     from attnscope.analysis.power import clusters_needed, power
 
     title = (
         f"chance to find an effect (q < 0.05), and how many {unit} 80 % takes; sizes in standard deviations of {unit}"
     )
-    table = Table(title=title, title_justify="left")
-    table.add_column("effect on")
-    for size in sizes:
-        table.add_column(f"size {size:g}", justify="right")
+    rows = []
     for target in wanted:
         cells = []
         for size in sizes:
             least = clusters_needed(size, target.level)
             cells.append(f"{power(size, clusters, target.level):.0%} (80 %: {'never' if least is None else least})")
-        table.add_row(target.name, *cells)
-    return table
+        rows.append((target.name, *cells))
+    columns = [*text_columns("effect on"), *numbers(*(f"size {size:g}" for size in sizes))]
+    print_grid(console, title, columns, rows)
 
 
-def _from_pilot(pilot: Run, model: str, wanted: Sequence[Target], clusters: int, unit: str) -> Table | Text:
+def _show_pilot(console: Console, pilot: Run, model: str, wanted: Sequence[Target], clusters: int, unit: str) -> None:
     from attnscope.analysis.power import clusters_needed, pilots, power
     from attnscope.study.independence import FEWEST
 
@@ -173,11 +174,10 @@ def _from_pilot(pilot: Run, model: str, wanted: Sequence[Target], clusters: int,
     if not found:
         few = f"its prompts are of {len(measured)} clusters, and {FEWEST} are the fewest"
         why = few if len(measured) < FEWEST else "nothing in it can be tested"
-        return Text(f"The pilot says nothing about sizes: {why}.")
+        console.print(Text(f"The pilot says nothing about sizes: {why}."))
+        return
     title = f"from the pilot in {pilot.path} ({pilot.queries[0]}, {len(measured)} {unit})"
-    table = Table(title=title, title_justify="left")
-    for column in ("comparison", "class", "effect on", "size", "chance", f"{unit} for 80 %"):
-        table.add_column(column, justify="left" if column in ("comparison", "class", "effect on") else "right")
+    rows = []
     mean, tenth, _ = wanted
     for each in found:
         for target, size in ((mean, each.mean), (tenth, each.head)):
@@ -185,5 +185,6 @@ def _from_pilot(pilot: Run, model: str, wanted: Sequence[Target], clusters: int,
             chance = power(size, clusters, target.level)
             name = "the mean over heads" if target is mean else "a tenth of all heads"
             cells = (name, f"{size:.2f}", f"{chance:.0%}", "never" if least is None else f"{least}")
-            table.add_row(Text(each.comparison), Text(each.token_class), *cells)
-    return table
+            rows.append((each.comparison, each.token_class, *cells))
+    columns = [*text_columns("comparison", "class", "effect on"), *numbers("size", "chance", f"{unit} for 80 %")]
+    print_grid(console, title, columns, rows)

@@ -4,13 +4,33 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+if TYPE_CHECKING:
+    from attnscope.runs.watcher import Watcher
+
 EVERY = 15.0  # seconds between lines, without a terminal
+
+
+@contextmanager
+def watching(*, quiet: bool = False) -> Iterator[Watcher]:
+    """Shows progress inside; with quiet, nothing is shown, not even that a model is being downloaded."""
+    from attnscope.models.narration import silenced
+    from attnscope.runs.watcher import Silent
+
+    if quiet:
+        with silenced():
+            yield Silent()
+    else:
+        with Bar() as bar:
+            yield bar
 
 
 class Bar:

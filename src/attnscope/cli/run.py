@@ -1,31 +1,43 @@
-"""`attnscope run`, `report`, `new`: studies from the command line."""
+"""`attnscope run`, `report`, `export`: studies from the command line."""
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from attnscope.arguments import counted
-from attnscope.cli import options
+from attnscope.cli import completion, options
 from attnscope.errors import AttnscopeError
 
 if TYPE_CHECKING:
     from attnscope.report.write import Reported
+    from attnscope.runs.evidence import Level
+    from attnscope.runs.manifest import Timings
     from attnscope.runs.perform import Outcome
     from attnscope.runs.request import RunRequest
 
 WORTH_A_RATE = 1_000  # tokens; with fewer, most of the time is not spent on measuring
-StudyName = Annotated[str, typer.Argument(help="A bundled study (symbols, filler, filler-vs-sentence, ...) or a file.")]
+WIDTH = 80  # columns of a terminal that everything fits
+StudyName = Annotated[
+    str,
+    typer.Argument(
+        help="A bundled study (symbols, filler, filler-vs-sentence, ...) or a file.", autocompletion=completion.studies
+    ),
+]
 Limit = Annotated[int | None, typer.Option(min=1, help="Only the first N prompts.")]
 Models = Annotated[str | None, typer.Option(help="Only these models, by label: a,b.")]
 Swap = Annotated[
     list[str] | None,
-    typer.Option("--model", help="LABEL=SOURCE replaces a model, repeatable; SOURCE alone if the study has only one."),
+    typer.Option(
+        "--model",
+        help="LABEL=SOURCE replaces a model, repeatable; SOURCE alone if the study has only one.",
+        autocompletion=completion.models,
+    ),
 ]
 
 
@@ -42,7 +54,14 @@ def run(
     forget: Annotated[
         bool, typer.Option("--forget", help="Remove what was measured for other versions of the study.")
     ] = False,
-    engine: Annotated[str, typer.Option(help="Where batches are measured: local, or an installed engine.")] = "local",
+    engine: Annotated[
+        str,
+        typer.Option(
+            help="Where batches are measured: local, or an installed engine.", autocompletion=completion.engines
+        ),
+    ] = "local",
+    evidence: options.Evidence = "full",
+    quiet: options.Quiet = False,
     trust_remote_code: options.TrustRemoteCode = False,
     allow_pickle: options.AllowPickle = False,
 ) -> None:
@@ -62,6 +81,7 @@ def run(
         trust_remote_code=trust_remote_code,
         allow_pickle=allow_pickle,
         engine=engine,
+        evidence=evidence,
     )
     folder = default_folder(study) if out is None else out
     if dry_run:
@@ -77,27 +97,32 @@ def run(
         if copies:
             print(f"attnscope: warning: {copies}", file=sys.stderr)  # noqa: T201
         return
-    _perform(request, folder, command)
+    _perform(request, folder, command, quiet=quiet)
 
 
-def _perform(request: RunRequest, folder: Path, command: str) -> None:
-    from attnscope.cli.progress import Bar
-    from attnscope.report.files import changed_files, is_reported
-    from attnscope.report.write import report_run
-    from attnscope.studies import perform_request
+def _perform(request: RunRequest, folder: Path, command: str, *, quiet: bool) -> None:
+    from attnscope.cli.progress import watching
+    from attnscope.clock import Clock
+    from attnscope.report.files import PAGE, changed_files, is_reported
+    from attnscope.studies import perform_request, report_request
 
-    with Bar() as bar:
+    clock = Clock()
+    with watching(quiet=quiet) as watcher:
         try:
-            outcome = perform_request(request, folder, bar)
+            outcome = perform_request(request, folder, watcher, clock=clock)
         except KeyboardInterrupt:
-            bar.say(_stopped(folder, command))
+            watcher.say(_stopped(folder, command))
             raise
     if outcome.unchanged and is_reported(folder):
-        print(f"nothing to do: {folder} is up to date ({counted(outcome.reused, 'cell')})")  # noqa: T201
-        print(f"report: {folder / 'report.html'}")  # noqa: T201
-        return
-    outcome.repaired += [f"{name} was missing, changed or damaged: written again" for name in changed_files(folder)]
-    _summarise(outcome, report_run(folder))
+        if not quiet:
+            print(f"nothing to do: {folder} is up to date ({counted(outcome.reused, 'cell')})")  # noqa: T201
+    else:
+        outcome.repaired += [f"{name} was missing, changed or damaged: written again" for name in changed_files(folder)]
+        reported = report_request(folder, clock)
+        if not quiet:
+            _summarise(outcome, reported)
+            return
+    print(folder / PAGE if quiet else f"report: {folder / PAGE}")  # noqa: T201
 
 
 def _stopped(folder: Path, command: str) -> str:
@@ -111,7 +136,7 @@ def _stopped(folder: Path, command: str) -> str:
 def _summarise(outcome: Outcome, reported: Reported) -> None:
     for line in outcome.repaired:
         print(f"repaired: {line}")  # noqa: T201
-    print(_measured(outcome))  # noqa: T201
+    print("\n".join(_measured(outcome, reported.timings, reported.evidence)))  # noqa: T201
     if outcome.dropped:
         print(f"dropped {counted(len(outcome.dropped), 'cell')}:")  # noqa: T201
         for each in outcome.dropped[:5]:
@@ -125,19 +150,24 @@ def _summarise(outcome: Outcome, reported: Reported) -> None:
     print("\n".join(reported.answer))  # noqa: T201
 
 
-def _measured(outcome: Outcome) -> str:
-    """What was measured and what was there already, in words."""
+def _measured(outcome: Outcome, timings: Timings, level: Level) -> list[str]:
+    """What was measured, what was there already, and where the time went, in lines that fit a terminal."""
+    from attnscope.clock import duration, phases_in_words
+    from attnscope.runs.evidence import FULL, LEVELS
+
     there = f"{'was' if outcome.reused == 1 else 'were'} there already"
-    if not outcome.measured:
-        return (
-            f"nothing to measure: {counted(outcome.reused, 'cell')} {there}; tables written in {outcome.seconds:.0f} s"
-        )
-    speed = ""
-    if outcome.tokens >= WORTH_A_RATE and outcome.seconds:
-        speed = f", {outcome.tokens / outcome.seconds:,.0f} tokens per second"
-    cells, tokens = counted(outcome.measured, "cell"), counted(outcome.tokens, "token")
-    counts = f"measured {cells} ({tokens}) in {outcome.seconds:.0f} s{speed}"
-    return f"{counts}; {outcome.reused:,} {there}" if outcome.reused else counts
+    if outcome.measured:
+        seconds = timings.phases.get("measuring", 0.0)
+        rate = outcome.tokens >= WORTH_A_RATE and seconds
+        speed = f", {outcome.tokens / seconds:,.0f} tokens per second" if rate else ""
+        counts = f"measured {counted(outcome.measured, 'cell')} ({counted(outcome.tokens, 'token')}){speed}"
+        counts += f"; {outcome.reused:,} {there}" if outcome.reused else ""
+    else:
+        counts = f"nothing to measure: {counted(outcome.reused, 'cell')} {there}"
+    phases = phases_in_words(timings.phases)
+    time = f"time: {duration(timings.seconds)}{f' ({phases})' if phases else ''}"
+    lines = [counts, *textwrap.wrap(time, WIDTH, subsequent_indent="  ")]
+    return lines if level == FULL else [*lines, f"evidence: {level} ({LEVELS[level]})"]
 
 
 def _print_warnings(reported: Reported) -> None:
@@ -150,17 +180,20 @@ def _print_warnings(reported: Reported) -> None:
         print(f"figure {name} was not drawn: {reason}")  # noqa: T201
 
 
-def report(run: Annotated[Path, typer.Argument(help="A run's folder.")]) -> None:
+def report(run: options.RunFolder, quiet: options.Quiet = False) -> None:
     """Redraw a run's figures and rewrite its report, without loading a model."""
     from attnscope.report.write import report_run
 
     reported = report_run(run)
+    if quiet:
+        print(reported.page)  # noqa: T201
+        return
     _print_warnings(reported)
     print(f"{counted(len(reported.figures), 'figure')}; report: {reported.page}")  # noqa: T201
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="A run's folder.")],
+    run: options.RunFolder,
     table: Annotated[str, typer.Option(help="received (one row per head and query group) or views.")] = "received",
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="The file to write; RUN/exports/TABLE.parquet by default.")
@@ -170,21 +203,6 @@ def export(
     from attnscope.analysis.run import Run
 
     print(f"wrote {Run(run).export(table, out)}")  # noqa: T201
-
-
-def new(file: Annotated[Path, typer.Argument(help="The study file to write.")]) -> None:
-    """Write a commented study file to start from."""
-    from importlib.resources import files
-
-    from attnscope.places import written_whole
-
-    if os.path.lexists(file):
-        raise AttnscopeError(
-            "the file exists already", where=str(file), allowed="a new file", todo="choose another name"
-        )
-    with written_whole(file, "the study file") as partial:
-        partial.write_text((files("attnscope.study") / "start.yaml").read_text(encoding="utf-8"), encoding="utf-8")
-    print(f"wrote {file}; run it with: attnscope run {file}")  # noqa: T201
 
 
 def labels(text: str | None) -> list[str]:

@@ -7,18 +7,26 @@ from typing import Annotated
 
 import typer
 
+from attnscope.cli import completion
+
 
 def serve(
     runs: Annotated[
         list[Path],
-        typer.Argument(help="Folders of runs, finished or still being measured, or a folder that contains them."),
+        typer.Argument(
+            help="Folders of runs, finished or still being measured, or a folder that contains them.",
+            autocompletion=completion.runs,
+        ),
     ],
     host: Annotated[str, typer.Option(help="Listen here; unless it is loopback, the link contains a token.")] = (
         "127.0.0.1"
     ),
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="8765 by default, or any free port.")] = None,
     live: Annotated[
-        str | None, typer.Option(help="Also measure prompts that you type in the browser, with this model.")
+        str | None,
+        typer.Option(
+            help="Also measure prompts that you type in the browser, with this model.", autocompletion=completion.models
+        ),
     ] = None,
     browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:

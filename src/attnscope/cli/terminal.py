@@ -9,16 +9,16 @@ import numpy as np
 import polars as pl
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from attnscope.arguments import counted
+from attnscope.cli.grid import Column, numbers, print_grid
+from attnscope.cli.grid import text as text_columns
 from attnscope.records import HEAD_AXES, Record
 from attnscope.text.tokens import shown_texts
 
 if TYPE_CHECKING:
     from attnscope.attention.card import Card
-    from attnscope.attention.proof import Proof
     from attnscope.lens import Lens
 
 BAR = 24
@@ -42,9 +42,9 @@ def show_record(record: Record, classes: Mapping[str, str]) -> None:
         console.print()
         if table is not None:
             shown = table.filter(pl.col("queries") == name)
-            console.print(_mass_table(shown, [*classes, "other"], name, record.unmatched(classes)))
+            _show_mass(console, shown, [*classes, "other"], name, record.unmatched(classes))
         received = record.received[:, :, group].mean((0, 1))
-        console.print(_top_table(record, received, name))
+        _show_top(console, record, received, name)
         for measure in record.measures:
             if record[measure].values.ndim == len(HEAD_AXES):
                 mean = record[measure][:, :, group].mean(1)
@@ -54,37 +54,32 @@ def show_record(record: Record, classes: Mapping[str, str]) -> None:
             console.print(_shaded(record, received))
 
 
-def _mass_table(mass: pl.DataFrame, names: Sequence[str], queries: str, unmatched: Sequence[str]) -> Table:
+def _show_mass(
+    console: Console, mass: pl.DataFrame, names: Sequence[str], queries: str, unmatched: Sequence[str]
+) -> None:
     means = mass.group_by("layer", "token_class", maintain_order=True).agg(pl.col("mass", "expected").mean())
     by_place = {(row["layer"], row["token_class"]): row for row in means.iter_rows(named=True)}
-    table = Table(
-        title=f"mass by class, queries: {queries} (mean over heads; x: relative to uniform attention)",
-        title_justify="left",
-    )
-    table.add_column("layer", justify="right")
-    for name in names:
-        table.add_column(escape(name) + ("\n(no token)" if name in unmatched else ""), justify="right")
+    rows = []
     for layer in dict.fromkeys(mass["layer"]):
         cells = [by_place[layer, name] for name in names]
-        table.add_row(str(layer), *(_times(cell["mass"], cell["expected"]) for cell in cells))
-    return table
+        rows.append((str(layer), *(_times(cell["mass"], cell["expected"]) for cell in cells)))
+    columns = numbers("layer", *(f"{name} (no token)" if name in unmatched else name for name in names))
+    title = f"mass by class, queries: {queries} (mean over heads; x: relative to uniform attention)"
+    print_grid(console, title, columns, rows)
 
 
 def _times(mass: float, expected: float) -> str:
     return f"{mass:.4f} {f'x{mass / expected:.2f}' if expected > 0 else '':>6}"
 
 
-def _top_table(record: Record, received: np.ndarray[Any, Any], queries: str) -> Table:
-    table = Table(
-        title=f"keys that receive most, queries: {queries} (mean over layers and heads)", title_justify="left"
-    )
-    for column, side in (("position", "right"), ("token", "left"), ("received", "right"), ("", "left")):
-        table.add_column(column, justify=side)  # type: ignore[arg-type]
+def _show_top(console: Console, record: Record, received: np.ndarray[Any, Any], queries: str) -> None:
+    rows = []
     for position in np.argsort(-received, kind="stable")[:TOP_KEYS]:
         share = float(received[position])
         bar = "█" * round(BAR * share / max(float(received.max()), 1e-12))
-        table.add_row(str(position), Text(repr(record.tokens[position].text)), f"{share:.4f}", bar)
-    return table
+        rows.append((str(position), repr(record.tokens[position].text), f"{share:.4f}", bar))
+    columns = [*numbers("position"), *text_columns("token"), *numbers("received"), *text_columns("")]
+    print_grid(console, f"keys that receive most, queries: {queries} (mean over layers and heads)", columns, rows)
 
 
 def _shaded(record: Record, received: np.ndarray[Any, Any]) -> Text:
@@ -109,27 +104,26 @@ def _shaded(record: Record, received: np.ndarray[Any, Any]) -> Text:
 def show_card(lens: Lens, card: Card) -> None:
     """The evidence card."""
     console = Console()
-    table = Table(
-        title=f"evidence: {escape(lens.name)} ({lens.loaded.architecture}, {lens.loaded.dtype})", title_justify="left"
-    )
-    table.add_column("check")
-    table.add_column(counted(card.short.tokens, "token"), justify="right")
-    table.add_column(counted(card.long.tokens, "token"), justify="right")
+    rows: list[tuple[str, ...]] = []
+
+    def add(*cells: str) -> None:
+        rows.append(cells)
+
     pair = (card.short, card.long)
-    table.add_row("measured through", *(part.way for part in pair))
-    table.add_row(
+    add("measured through", *(part.way for part in pair))
+    add(
         "largest difference from eager attention",
-        *(f"{part.difference:.1e}" for part in pair),
+        *(_measured(part.difference) for part in pair),
     )
-    table.add_row("largest error of a row sum", *(f"{part.row_sum_error:.1e}" for part in pair))
-    table.add_row("largest share taken by a sink", *(f"{part.sink_share:.3f}" for part in pair))
-    table.add_row("causal", *("yes" if part.causal else "no" for part in pair))
-    table.add_row("eager's own rounding", *(_rounding(part) for part in pair))
-    table.add_row("largest difference allowed", *(f"{part.limit:.1e}" for part in pair))
-    table.add_row("the same for few rows (last)", f"{card.few.difference:.1e}", "")
+    add("largest error of a row sum", *(f"{part.row_sum_error:.1e}" for part in pair))
+    add("largest share taken by a sink", *(f"{part.sink_share:.3f}" for part in pair))
+    add("causal", *("yes" if part.causal else "no" for part in pair))
+    add("eager's own rounding", *(_measured(part.rounding) for part in pair))
+    add("largest difference allowed", *(f"{part.limit:.1e}" for part in pair))
+    add("the same for few rows (last)", _measured(card.few.difference), "")
     for kind in sorted({(backend, kind) for _, backend, kind in card.long.paths}):
         layers = [str(layer) for layer, *each in sorted(card.long.paths) if tuple(each) == kind]
-        table.add_row(
+        add(
             f"{kind[0]} backend, {kind[1]}",
             "",
             f"layers {layers[0]}-{layers[-1]}" if len(layers) > 2 else ", ".join(layers),
@@ -137,11 +131,13 @@ def show_card(lens: Lens, card: Card) -> None:
     check = lens.input_check
     for words, loss in ((f"with {check.bos}", check.with_bos), ("without BOS", check.without_bos)):
         if loss is not None:
-            table.add_row(f"loss per token on plain text, {escape(words)}", f"{loss:.2f}", "")
+            add(f"loss per token on plain text, {words}", f"{loss:.2f}", "")
     for case, (ratio, least, most) in card.cost.items():
         words = "plain forward, repeated: noise" if case == "plain, again" else f"cost of queries {case}"
-        table.add_row(f"{words}, plain = 1", "", f"{ratio:.2f} ({least:.2f} to {most:.2f})")
-    console.print(table)
+        add(f"{words}, plain = 1", "", f"{ratio:.2f} ({least:.2f} to {most:.2f})")
+    tokens = (counted(part.tokens, "token") for part in pair)
+    title = f"evidence: {lens.name} ({lens.loaded.architecture}, {lens.loaded.dtype})"
+    print_grid(console, title, text_columns("check", *tokens), rows)
     if lens.loaded.made_from:
         console.print(f"weights: {lens.loaded.made_from}", highlight=False, markup=False)
     if lens.loaded.licence:
@@ -151,21 +147,22 @@ def show_card(lens: Lens, card: Card) -> None:
         console.print(f"warning for plain prompts: {check.warning(plain)}", highlight=False, markup=False)
 
 
-def _rounding(proof: Proof) -> str:
-    return "not known" if proof.rounding is None else f"{proof.rounding:.1e}"
+def _measured(number: float | None) -> str:
+    return "not known" if number is None else f"{number:.1e}"
 
 
 def show_models(rows: Sequence[Mapping[str, Any]], verified: Mapping[str, Sequence[str]]) -> None:
     """Built-in models, where each is cached, and the verified architectures."""
-    console = Console(soft_wrap=True)
-    table = Table(title="built-in models", title_justify="left")
-    for column in ("name", "layers x heads", "weights", "licence", "cached"):
-        table.add_column(column, overflow="fold")
+    console = Console()
+    cells = []
     for row in rows:
-        cached = row["folder"] if row["cached"] else "no (downloaded on first use)"
+        cached = "yes" if row["cached"] else "on first use"
         weights = f"{row['quantization']}, expanded to float32" if row["quantization"] else "float32"
-        table.add_row(row["name"], f"{row['layers']} x {row['heads']}", weights, row["licence"], cached)
-    console.print(table)
+        cells.append((row["name"], f"{row['layers']} x {row['heads']}", weights, row["licence"], cached))
+    columns = [Column("name", left=True), *numbers("layers x heads"), *text_columns("weights", "licence", "downloaded")]
+    print_grid(console, "built-in models", columns, cells)
+    for folder in dict.fromkeys(row["folder"] for row in rows if row["cached"]):
+        console.print(f"downloaded: {folder}", highlight=False, soft_wrap=True)
     for row in rows:
         if row["adapter_on"]:
             console.print(f"{row['name']} is {row['adapter_on']} with an adapter that comes with attnscope.")

@@ -175,7 +175,7 @@ class TrialQueue:
         name = f"try-{status.id}"
         file, folder = self._folder / f"{name}.yaml", self._folder / name
         file.write_text(yaml.safe_dump(trial.study(self.model), sort_keys=False, allow_unicode=True), encoding="utf-8")
-        outcome = perform_request(request_study(str(file)), folder, _Watcher(status), load=self._lens, spot_check=False)
+        outcome = perform_request(request_study(str(file), evidence="quick"), folder, _Watcher(status), load=self._lens)
         for dropped in outcome.dropped:
             raise AttnscopeError(
                 dropped.reason,

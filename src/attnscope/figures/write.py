@@ -24,6 +24,7 @@ from attnscope.figures.save import SCALE
 from attnscope.figures.selection import layout_words, refuse_missing
 from attnscope.figures.validation import options_of, refuse_figure
 from attnscope.places import writing, written_whole
+from attnscope.runs.evidence import NONE
 from attnscope.study.schema import FigureSpec
 
 FILES = (".svg", ".png", ".pdf", ".vl.json", ".csv", ".md")
@@ -76,7 +77,8 @@ def make_figure(run: Run, options: Options, room: int | None = None) -> Figure:
         table = kind.checked(kind.table(run, options), where)
     with KINDS.blamed(kind.name, "look"):
         look = kind.look(run, options, table)
-        look = replace(look, room=room, caption=look.caption + layout_words(run, options))
+        unproven = " Unproven numbers (evidence: none)." if run.manifest.evidence == NONE else ""
+        look = replace(look, room=room, caption=look.caption + layout_words(run, options) + unproven)
     with KINDS.blamed(kind.name, "legend"):
         legend = kind.legend(table, look)
     return replace(_drawn(kind, options.name, table, look), legend=legend)

@@ -24,6 +24,7 @@ from attnscope.attention.meter import Meter, Numbers, Request
 from attnscope.attention.precision import wider
 from attnscope.attention.proof import Proof
 from attnscope.attention.writing import Writer
+from attnscope.clock import Clock
 from attnscope.edits.attention import AttentionEdit
 from attnscope.errors import AttnscopeError, Parameter
 from attnscope.lens.answer import Answer
@@ -410,6 +411,26 @@ class Lens:
         return self._meter.proof(Request(["all"], self._meter.readable), few=few)
 
     @property
+    def proving(self) -> bool:
+        """Whether a new path is compared with eager attention before it is read. If you switch that off, nothing is
+        compared, and every record says of all its layers that they are unproven.
+        """
+        return self._meter.proving
+
+    @proving.setter
+    def proving(self, proving: bool) -> None:
+        self._meter.proving = proving
+
+    @property
+    def clock(self) -> Clock:
+        """Counts the time that proofs take; a run gives the lens its own."""
+        return self._meter.clock
+
+    @clock.setter
+    def clock(self, clock: Clock) -> None:
+        self._meter.clock = clock
+
+    @property
     def heads_by_layer(self) -> dict[int, int]:
         """How many heads each layer has whose attention can be measured."""
         return self._meter.heads
@@ -453,9 +474,13 @@ class Lens:
         for name in groups:
             GROUPS.find(name, Parameter("queries"))
         request = Request(groups, self._meter.readable, chosen_measures(measures))
+        with self.clock.phase("proof"):
+            shown = {
+                **self._meter.proof(request, few=request.queries == ["last"]).as_data(),
+                "input": vars(self.input_check),
+            }
         return {
-            **self._meter.proof(request, few=request.queries == ["last"]).as_data(),
-            "input": vars(self.input_check),
+            **shown,
             "weights_made_from": loaded.made_from,
             "licence": loaded.licence,
         }

@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextvars import ContextVar
 from functools import partial
 from threading import RLock, Timer
 from typing import Any
@@ -14,12 +15,26 @@ from typing import Any
 from rich.console import Console
 
 A_WHILE = 1.0  # seconds
+_silent = ContextVar("silent", default=False)
 _SILENCING = RLock()  # what is silenced belongs to all threads; put back out of order, it would stay silent
+
+
+@contextmanager
+def silenced(*, only: bool = True) -> Iterator[None]:
+    """Inside, nothing is shown. only: whether to do so at all."""
+    before = _silent.set(only or _silent.get())
+    try:
+        yield
+    finally:
+        _silent.reset(before)
 
 
 @contextmanager
 def step(text: str) -> Iterator[None]:
     """Show on standard error what is being done: a spinner on a terminal, elsewhere one line if it takes a while."""
+    if _silent.get():
+        yield
+        return
     console = Console(file=sys.stderr)  # made here, so that it survives the redirection in libraries_silenced
     if console.is_terminal:
         with console.status(text):
@@ -37,7 +52,8 @@ def step(text: str) -> Iterator[None]:
 
 def say(text: str) -> None:
     """One permanent line on standard error."""
-    Console(file=sys.stderr).print(text, highlight=False, markup=False, soft_wrap=True)
+    if not _silent.get():
+        Console(file=sys.stderr).print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager

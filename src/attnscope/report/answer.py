@@ -22,6 +22,7 @@ from attnscope.analysis.run import Run
 from attnscope.analysis.sides import MASS, masses
 from attnscope.analysis.spread import mean_of_seen
 from attnscope.figures import selection, sentences
+from attnscope.runs.evidence import NONE, UNPROVEN
 from attnscope.study.schema import FigureSpec
 from attnscope.text.classes import OTHER
 
@@ -43,23 +44,28 @@ class Focus:
 
 def answer(run: Run) -> list[str]:
     """The answer in sentences; empty if the run has no prompts to answer from."""
-    focus = _focus(run)
+    focus = focus_of(run)
     if focus is None:
-        return list(_shares(run))
+        return [*_shares(run), *_unproven(run)]
     first, *others = focus.comparisons
     found = (_row(first, focus.queries, each) for each in focus.classes or (None,))
     rows = [row for row in found if row is not None]
     if not rows:
-        return list(_shares(run))
+        return [*_shares(run), *_unproven(run)]
     row, *more = rows
     words = [" ".join([_effect(run, first, row), *(_also(run, each) for each in more)])]
     words += [_others(run, others, row)] if others else []
     words += [" ".join(_heads(row))]
     words += [" ".join([*_placebo(run, first, row), *_robust(run, first, rows)])]
-    return [*(each for each in words if each), LIMIT]
+    return [*(each for each in words if each), LIMIT, *_unproven(run)]
 
 
-def _focus(run: Run) -> Focus | None:
+def _unproven(run: Run) -> list[str]:
+    return [UNPROVEN] if run.manifest.evidence == NONE else []
+
+
+def focus_of(run: Run) -> Focus | None:
+    """What the study is mainly about; None if there is nothing to compare."""
     every = [each for each in comparisons(run) if each.kind != "placebo"]
     for figure in run.study.figures:
         named = _named(run, figure, every)

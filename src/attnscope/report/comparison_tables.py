@@ -16,7 +16,7 @@ from attnscope.analysis.multiverse import multiverse, verdicts
 from attnscope.analysis.sides import CHANGE, DILUTION, ENRICHMENT, MASS, REDISTRIBUTION, Side
 from attnscope.analysis.two_runs import PROMPTS
 from attnscope.figures import sentences
-from attnscope.figures.prose import Document, Paragraph, Section, Table
+from attnscope.figures.prose import Paragraph, Section, Table
 from attnscope.figures.selection import laid_out
 from attnscope.measures.names import KEPT, MOVED, TAKEN
 from attnscope.quantities import Quantity
@@ -60,10 +60,11 @@ def summary(found: Compared, queries: str) -> list[Sheet]:
     overall = found.overall.filter(pl.col("queries") == queries)
     rows, grayed = [], []
     for row in _of(overall, MASS):
-        rows.append((row["token_class"], ends(row), sign(row["q"]), _counts(row), signed(row["median"]), _ten(row)))
+        rows.append((row["token_class"], ends(row), sign(row["q"]), *_short_counts(row), signed(row["median"])))
         grayed.append(row["sure"] is False)
-    names = ("class", "difference", "q", "heads that change", "median head", "share of ten heads")
-    classes = Sheet("change in mass, mean over heads", names, rows, grayed)
+    names = ("class", "difference", "q", "heads up / down", "real, at least", "median head")
+    many = f"{overall['heads'][0]} heads" if len(overall) else "heads"
+    classes = Sheet(f"change in mass, mean over {many}", names, rows, grayed)
     top = _top(found.heads.filter(pl.col("queries") == queries), overall, 1)
     columns = [top.columns.index(name) for name in ("class", "head", "difference", "q")]
     strongest = [tuple(row[column] for column in columns) for row in top.rows]
@@ -262,6 +263,15 @@ def _counts(row: Row) -> str:
     return f"{row['up']} up, {row['down']} down of {row['heads']}{real}{same}"
 
 
+def _short_counts(row: Row) -> tuple[str, str]:
+    """How many heads rise and fall significantly, and how many of these have an effect at least."""
+    if row["up"] is None:
+        return "", ""
+    if not row["up"] + row["down"] and needed(row["smallest_p"], row["tested"]) > 1:
+        return "too few prompts", ""
+    return f"{row['up']} / {row['down']}", "" if row["true_at_least"] is None else f"{row['true_at_least']}"
+
+
 def _ten(row: Row) -> str:
     return "" if row["top_ten"] is None or row["heads"] <= TEN else f"{row['top_ten']:.0%}"
 
@@ -297,9 +307,6 @@ def size(row: Row) -> str:
     if row["size"] is None or row["size_low"] is None:
         return "" if row["size"] is None else f"{row['size']:.2f}"
     return f"{row['size']:.2f} ({row['size_low']:.2f} to {row['size_high']:.2f})"
-
-
-NOTE = f"In italics: not significant (q >= {FALSE_DISCOVERIES}), or within rounding error. No q: not tested."
 
 
 def comparison_section(found: Compared, groups: Sequence[str]) -> Section:
@@ -339,11 +346,3 @@ def robustness_sections(found: Sequence[Compared]) -> list[Section]:
             table = Table(columns, tuple(rows), tuple(False for _ in rows))
             sections.append(Section(each.comparison.name, (table,)))
     return sections
-
-
-def comparisons_document(found: Sequence[Compared]) -> Document:
-    """All comparisons, and how to read their tables."""
-    sections = [comparison_section(each, list(dict.fromkeys(each.overall["queries"]))) for each in found]
-    robust = robustness_sections(found)
-    counts = [Section("Does it depend on how one counts?", tuple(robust))] if robust else []
-    return Document("Comparisons", (*sections, *counts, Section("How to read the tables", (Paragraph(NOTE),))))

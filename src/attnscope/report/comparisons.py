@@ -1,4 +1,4 @@
-"""Comparisons as files: every number as csv, what is worth reading as Markdown."""
+"""Comparisons as files: every number as csv, a page to read as Markdown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from attnscope.analysis.compared import Compared
 from attnscope.analysis.multiverse import multiverse
 from attnscope.figures.prose import markdown
 from attnscope.places import writing
-from attnscope.report.comparison_tables import comparisons_document
+from attnscope.report.comparison_page import comparison_page
 
 _KEYS = {
     "comparison": "what is compared, such as 'filler minus none, SmolLM2-135M': the second side minus the first",
@@ -101,7 +101,7 @@ def write_comparisons(found: Sequence[Compared], folder: Path) -> list[Path]:
         for path, part in zip(paths, ("heads", "overall"), strict=False):
             named = [(pl.lit(each.comparison.name).alias("comparison"), getattr(each, part)) for each in found]
             pl.concat([frame.select(name, pl.all()) for name, frame in named]).write_csv(path)
-        paths[2].write_text(markdown(comparisons_document(found)), encoding="utf-8")
+        paths[2].write_text(markdown(comparison_page(found)), encoding="utf-8")
         several = [each.comparison for each in found if each.comparison.paired]
         if several:
             named = [(pl.lit(each.name).alias("comparison"), multiverse(each)) for each in several]

@@ -13,20 +13,25 @@ import polars as pl
 from attnscope.analysis.own_text import dependence_of
 from attnscope.analysis.run import Run
 from attnscope.attention.input import InputCheck
+from attnscope.clock import duration, phases_in_words
 from attnscope.figures import sentences
 from attnscope.figures.prose import Document, bulleted
 from attnscope.figures.selection import LAYOUTS
-from attnscope.runs.manifest import Noise
+from attnscope.runs.evidence import FULL, LEVELS, NONE, UNPROVEN
+from attnscope.runs.manifest import Noise, Timings
 from attnscope.study.independence import cluster_field
 
 MOST_REASONS = 5
 
 
-def evidence_card(run: Run) -> Document:
-    """One section per model, then the prompts and what the run was made with.
+def evidence_card(run: Run, timings: Timings | None = None) -> Document:
+    """How much was checked, one section per model, then the prompts and what the run was made with.
 
     Of a training, the first and the last checkpoint have sections; those between have a line each.
+
+    timings: of the command, if the manifest does not have all of them yet.
     """
+    checked = bulleted("How much was checked", _checked(run))
     models = [bulleted(label, _of_model(run, label)) for label in run.compared_models]
     between = {name: labels[1:-1] for name, labels in run.families.items()}
     models += [
@@ -34,8 +39,21 @@ def evidence_card(run: Run) -> Document:
         for name, labels in between.items()
         if labels
     ]
-    rest = bulleted("Prompts", _of_prompts(run)), bulleted("Made with", _made_with(run))
-    return Document("Evidence", (*models, *rest))
+    made = bulleted("Made with", _made_with(run, timings or run.manifest.timings))
+    return Document("Evidence", (checked, *models, bulleted("Prompts", _of_prompts(run)), made))
+
+
+def _checked(run: Run) -> Iterator[str]:
+    """The level of evidence, and what therefore is not known."""
+    level = run.manifest.evidence
+    yield f"Evidence: {level} ({LEVELS[level]})."
+    if level == NONE:
+        yield f"WARNING: {UNPROVEN}"
+    if level != FULL:
+        yield (
+            "No prompt of the run was measured a second time, so it is not known how far rounding moves its numbers, "
+            "nor whether they agree with eager attention on these very prompts. Run it with evidence: full to know."
+        )
 
 
 def _of_checkpoint(run: Run, label: str) -> str:
@@ -67,10 +85,15 @@ def _of_model(run: Run, label: str) -> Iterator[str]:
     if proof.get("licence"):
         yield f"Licence: {proof['licence']}."
     yield from _input(run, label, proof)
-    yield (
-        f"Against eager attention, on a text of {proof['tokens']} tokens made for the check, no share differs "
-        f"by more than {proof['difference']:.1e}."
-    )
+    if known.is_proven:
+        yield (
+            f"Against eager attention, on a text of {proof['tokens']} tokens made for the check, no share differs "
+            f"by more than {proof['difference']:.1e}."
+        )
+    else:
+        yield "Not compared with eager attention."
+    if known.unproven:
+        yield f"{sentences.counted(known.unproven, 'cell')} of it were measured without a proof: UNPROVEN."
     if sample is not None:
         cells = sentences.counted(len(sample.cells), "prompt")
         yield (
@@ -222,17 +245,26 @@ def _of_prompts(run: Run) -> Iterator[str]:
         yield f"{sentences.counted(merged, 'token')} of base text have no counterpart in the base prompt."
 
 
+def _time(timings: Timings) -> Iterator[str]:
+    """What the last command spent, phase by phase."""
+    if timings.seconds:
+        phases = phases_in_words(timings.phases)
+        earlier = f" Earlier commands on this run took {duration(timings.earlier)}." if timings.earlier else ""
+        yield f"Time: {duration(timings.seconds)}{f' ({phases})' if phases else ''}.{earlier}"
+
+
 def _kind(reason: str) -> str:
     """A reason without the numbers of one prompt, so that prompts dropped for the same reason are counted together."""
     return re.sub(r"\d[\d,]*", "N", reason.split(" (")[0])
 
 
-def _made_with(run: Run) -> Iterator[str]:
+def _made_with(run: Run, timings: Timings) -> Iterator[str]:
     manifest = run.manifest
     versions = [f"{name} {number}" for name, number in manifest.versions.items()]
     yield f"{sentences.listed(versions)}; Python {manifest.machine.python}; {manifest.machine.system}."
     if manifest.plugins:
         packages = sorted({each.partition(", code ")[0] for each in manifest.plugins.values()})
         yield f"Installed packages that add to attnscope: {sentences.listed(packages)}."
+    yield from _time(timings)
     yield f"Seed {run.study.seed}; the random numbers of the statistics come from it too."
     yield f"The run's key, a hash of study, prompts and versions: {manifest.key}."

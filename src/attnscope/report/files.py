@@ -57,7 +57,8 @@ def _index(run: Run) -> dict[str, str] | None:
 
 
 def _made_from(run: Run) -> dict[str, object]:
-    return {"run": run.manifest.key, "tables": run.tables_key, "plugins": KINDS.fingerprints}
+    evidence = [run.manifest.evidence, run.statistics_key]  # more of it may be there than when it was written
+    return {"run": run.manifest.key, "tables": run.tables_key, "evidence": evidence, "plugins": KINDS.fingerprints}
 
 
 def _changed(run: Run, files: dict[str, str]) -> list[str]:

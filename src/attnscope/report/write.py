@@ -14,6 +14,7 @@ from attnscope.analysis.own_text import dependence_of
 from attnscope.analysis.ranking import ranked_by_distance
 from attnscope.analysis.run import ChangedError, Run
 from attnscope.analysis.sides import empty_classes
+from attnscope.clock import Clock
 from attnscope.errors import AttnscopeError, PluginError
 from attnscope.figures import KINDS
 from attnscope.figures.prose import as_json, markdown
@@ -25,8 +26,9 @@ from attnscope.report.comparisons import write_comparisons
 from attnscope.report.evidence import evidence_card, input_warnings
 from attnscope.report.files import ANSWER, COMPARISONS, EVIDENCE, EVIDENCE_DATA, FIGURES, PAGE, write_index
 from attnscope.report.page import write_page
+from attnscope.runs.evidence import Level
 from attnscope.runs.integrity import DamagedError
-from attnscope.runs.manifest import without_packages
+from attnscope.runs.manifest import Timings, without_packages
 
 
 @dataclass(frozen=True)
@@ -43,21 +45,28 @@ class Reported:
     """Prompts that may not be the input a model was trained on, or not independent."""
     answer: list[str]
     """The answer to the study's question, in sentences."""
+    timings: Timings
+    """Of the command, as the evidence shows them."""
+    evidence: Level
+    """How much of it there is."""
 
 
-def report_run(path: Path | str) -> Reported:
-    """Draw a run's figures and write its report again, from its files alone."""
+def report_run(path: Path | str, clock: Clock | None = None) -> Reported:
+    """Draw a run's figures and write its report again, from its files alone.
+
+    clock: that of the command which measured the run; the evidence then has the time of the figures too.
+    """
     run = Run(path)
     with writing(run.path, "the report"):
         workshop = Path(mkdtemp(prefix=".report.partial-", dir=run.path))
         try:
-            with caching_results(run):
-                return _report(run, workshop)
+            with caching_results(run), (clock or Clock()).phase("figures"):
+                return _report(run, workshop, clock)
         finally:
             shutil.rmtree(workshop, ignore_errors=True)
 
 
-def _report(run: Run, workshop: Path) -> Reported:
+def _report(run: Run, workshop: Path, clock: Clock | None) -> Reported:
     """workshop: an empty folder; its files take their places once all of them are written."""
     figures: list[Figure] = []
     undrawn: dict[str, str] = {}
@@ -76,9 +85,6 @@ def _report(run: Run, workshop: Path) -> Reported:
             undrawn[figure.name] = str(error)
     for drawn in figures:
         write_figure(drawn, workshop / FIGURES)
-    evidence = evidence_card(run)
-    (workshop / EVIDENCE).write_text(markdown(evidence), encoding="utf-8")
-    (workshop / EVIDENCE_DATA).write_text(json.dumps(as_json(evidence), ensure_ascii=False), encoding="utf-8")
     _look_ahead(run)
     compared = run.compare()
     if compared:
@@ -86,14 +92,28 @@ def _report(run: Run, workshop: Path) -> Reported:
     again = run.manifest.command or f"attnscope run {run.path / 'study.yaml'} --out {run.path}"
     sentences = answer(run)
     (workshop / ANSWER).write_text(json.dumps(sentences, ensure_ascii=False, indent=1), encoding="utf-8")
+    timings = _timings(run.manifest.timings, clock)  # nearly at the end: what comes now takes no time
+    evidence = evidence_card(run, timings)
+    (workshop / EVIDENCE).write_text(markdown(evidence), encoding="utf-8")
+    (workshop / EVIDENCE_DATA).write_text(json.dumps(as_json(evidence), ensure_ascii=False), encoding="utf-8")
     write_page(run, figures, undrawn, compared, evidence, sentences, again, workshop)
     warnings = [warning for model in run.models for warning in input_warnings(run, model)]
     copies = dependence_of(run)
     warnings += [copies] if copies else []
-    reported = Reported(run.path / PAGE, figures, undrawn, empty_classes(run), warnings, sentences)
+    reported = Reported(
+        run.path / PAGE, figures, undrawn, empty_classes(run), warnings, sentences, timings, run.manifest.evidence
+    )
     _take_place(workshop, run.path)
     write_index(run)
     return reported
+
+
+def _timings(known: Timings, clock: Clock | None) -> Timings:
+    """What the command has spent so far; as the manifest has it, if this is another command."""
+    if clock is None:
+        return known
+    phases = {name: round(seconds, 3) for name, seconds in clock.phases.items()}
+    return known.model_copy(update={"phases": phases, "seconds": round(clock.seconds, 3)})
 
 
 def _take_place(workshop: Path, folder: Path) -> None:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from attnscope.errors import AttnscopeError
 from attnscope.measures import MEASURES
+from attnscope.runs.evidence import FULL, NONE, QUICK, Level, least
 from attnscope.runs.integrity import DamagedError, sha256
 from attnscope.study.schema import Study
 from attnscope.text.query_rules import Group
@@ -92,10 +93,24 @@ class ModelFacts(_Section):
     heads: list[int] = Field(default_factory=list)
     layout: str | None = None
     sample: Sample | None = None
+    unproven: int = 0
+    """How many of its cells were measured without a proof."""
 
     @property
     def device_type(self) -> str:
         return self.device.split(":")[0]
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether the model was compared with eager attention."""
+        return self.evidence.get("difference") is not None
+
+    @property
+    def level(self) -> Level:
+        """How much evidence there is for its numbers."""
+        if self.unproven or not self.is_proven:
+            return NONE
+        return QUICK if self.sample is None else FULL
 
     @property
     def weights(self) -> set[str]:
@@ -123,9 +138,16 @@ class Machine(_Section):
 
 
 class Timings(_Section):
+    """What the last command that changed the run spent on it."""
+
     seconds: float
+    """From its beginning to its end, with its figures."""
     tokens: int
     cells_measured: int
+    phases: dict[str, float] = Field(default_factory=dict)
+    """Seconds by phase (attnscope.clock.PHASES); no second counts twice."""
+    earlier: float = 0.0
+    """Seconds that earlier commands spent on the same run, those that were stopped too."""
 
 
 class Manifest(_Section):
@@ -157,6 +179,11 @@ class Manifest(_Section):
     """For each class that lost tokens to earlier ones: which these are."""
     tables: dict[str, TableFacts]
     shards: list[ShardFacts]
+
+    @property
+    def evidence(self) -> Level:
+        """How much evidence there is for the numbers of every model."""
+        return least(self.models[spec.label].level for spec in self.study.models if spec.label in self.models)
 
     @property
     def tables_key(self) -> str | None:

@@ -71,12 +71,14 @@ class CellMeasurer:
         return self.lens
 
     def _written(self, writing: Writing, tasks: Sequence[_Task]) -> dict[str, _Task | Result]:
-        answers = self._ready().generate_prepared(
-            [(task.cell.text.text, task.cell.tokens) for task in tasks],
-            writing.tokens,
-            sample=writing.sample or False,
-            seed=[writing.seed_of(task.cell) for task in tasks],
-        )
+        lens = self._ready()
+        with lens.clock.phase("generation"):
+            answers = lens.generate_prepared(
+                [(task.cell.text.text, task.cell.tokens) for task in tasks],
+                writing.tokens,
+                sample=writing.sample or False,
+                seed=[writing.seed_of(task.cell) for task in tasks],
+            )
         return {task.key: replace(task, answer=answer.ids) for task, answer in zip(tasks, answers, strict=True)}
 
     def _followed(self, tasks: Sequence[_Task]) -> dict[str, _Task | Result]:

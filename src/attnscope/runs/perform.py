@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
+from attnscope.clock import Clock
 from attnscope.errors import AttnscopeError, Parameter
 from attnscope.lens import Lens, Loader
 from attnscope.models.load import Description
@@ -17,6 +17,7 @@ from attnscope.runs.answers import writing_of
 from attnscope.runs.cells import Cell
 from attnscope.runs.columns import TABLES
 from attnscope.runs.engines import ENGINES
+from attnscope.runs.evidence import FULL, NONE, reaches
 from attnscope.runs.folder import RunFolder
 from attnscope.runs.guard import Guard
 from attnscope.runs.integrity import is_intact, sha256
@@ -39,6 +40,7 @@ from attnscope.runs.shards import SHARDS, shard_path
 from attnscope.runs.spot_check import check_sample, choose_sample
 from attnscope.runs.store import Store
 from attnscope.runs.tables import Finished, ModelAxes, overlaps, write_tables
+from attnscope.runs.watcher import Silent, Watcher
 from attnscope.study.schema import ModelSpec
 from attnscope.text.query_rules import in_order
 
@@ -49,29 +51,6 @@ SHOWN_FIRST, SHOWN_EVERY = (
 SHOWN_SHARE = 0.05  # the share of the time that may go into this
 
 
-class Watcher(Protocol):
-    """Is notified of progress."""
-
-    def begin(self, what: str, tokens: int) -> None: ...
-
-    def advance(self, tokens: int) -> None: ...
-
-    def say(self, text: str) -> None: ...
-
-
-class Silent:
-    """A watcher that shows nothing."""
-
-    def begin(self, what: str, tokens: int) -> None:
-        pass
-
-    def advance(self, tokens: int) -> None:
-        pass
-
-    def say(self, text: str) -> None:
-        pass
-
-
 @dataclass
 class Outcome:
     """What a run did."""
@@ -80,7 +59,6 @@ class Outcome:
     measured: int = 0
     reused: int = 0
     tokens: int = 0
-    seconds: float = 0.0
     unchanged: bool = False
     dropped: list[Dropped] = field(default_factory=list)
     repaired: list[str] = field(default_factory=list)
@@ -93,20 +71,21 @@ def perform(
     watcher: Watcher | None = None,
     *,
     load: Callable[..., Lens] | None = None,
-    spot_check: bool = True,
+    clock: Clock | None = None,
 ) -> Outcome:
     """Bring the run in the folder up to date with the request.
 
-    load: the function that loads a model; by default a `Loader`, which reads what models share only once. spot_check:
-    measure some prompts again, for the evidence.
+    load: the function that loads a model; by default a `Loader`, which reads what models share only once. clock:
+    counts what each phase takes, for the manifest.
 
     A model, layer or head that does not exist is refused before the folder is touched. If no prompt can be measured
     (with strict: if any can't), the run is refused before anything in the folder changes.
     """
-    watch = watcher or Silent()
+    watch, clock = watcher or Silent(), clock or Clock()
     ENGINES.find(request.engine, Parameter("engine"))
-    models = look_up_models(request)
-    with folder.locked():
+    with clock.phase("loading"):
+        models = look_up_models(request)
+    with folder.locked(), clock.phase("planning"):
         before, trouble = folder.manifest()
         repaired = [*([trouble] if trouble else []), *(_damage(folder.path, before, request) if before else [])]
         if before is not None and not repaired and _is_up_to_date(before, request, folder, models):
@@ -118,7 +97,7 @@ def perform(
             if not plan.cells:  # before a model is loaded that has nothing to measure
                 raise _nothing_measured(folder, plan.dropped)
         outcome = Outcome(folder.path, repaired=repaired)
-        return _Performance(request, folder, watch, before, plans, load or Loader(), spot_check, outcome).run()
+        return _Performance(request, folder, watch, before, plans, load or Loader(), clock, outcome).run()
 
 
 def _is_up_to_date(
@@ -126,7 +105,7 @@ def _is_up_to_date(
 ) -> bool:
     if before.status != "finished" or before.key != request.key or set(before.tables) != set(TABLES):
         return False
-    if not is_intact(folder.path / STUDY, before.study_sha256):
+    if not is_intact(folder.path / STUDY, before.study_sha256) or not reaches(before.evidence, request.evidence):
         return False
     return all(same_model(before, spec, description) is not None for spec, description in models)
 
@@ -155,11 +134,11 @@ class _Performance:
         before: Manifest | None,
         plans: Sequence[PlannedModel],
         load: Callable[..., Lens],
-        spot_check: bool,
+        clock: Clock,
         outcome: Outcome,
     ) -> None:
         self.request, self.folder, self.watch, self.before = request, folder, watch, before
-        self.plans, self.load, self.spot_check = plans, load, spot_check
+        self.plans, self.load, self.clock = plans, load, clock
         self.outcome = outcome
         self.store = Store(folder.path)
         listed = {shard.sha256 for shard in before.shards} if before else set()
@@ -175,7 +154,6 @@ class _Performance:
         self.shown_next = time.monotonic() + SHOWN_FIRST
 
     def run(self) -> Outcome:
-        started = time.monotonic()
         for each in self.outcome.repaired:
             self.watch.say(each)
         self.folder.write_study(self.request.text)
@@ -188,7 +166,6 @@ class _Performance:
         except BaseException:
             self._write_manifest("stopped")
             raise
-        self.outcome.seconds = time.monotonic() - started
         self._write_manifest("finished")
         if self.before is None:
             self.folder.remove_old_files()
@@ -197,21 +174,36 @@ class _Performance:
     def _model(self, plan: PlannedModel) -> None:
         self._drop(plan.dropped)
         facts, lens = same_model(self.before, plan.spec, plan.description), None
-        if facts is None:
-            lens = self._loader(plan.spec, None)()
-            facts = model_facts(plan.spec, plan.description, lens, self.request.study)
+        if facts is None or not (facts.is_proven or self.request.evidence == NONE):
+            lens = self._loaded(plan, None)
+            with self.clock.phase("loading"):  # checksums of its files, and the proof, which is a phase of its own
+                facts = model_facts(plan.spec, plan.description, lens, self.request.study)
         axes = model_axes(self.request.study, plan.description.name, plan.description.facts, facts.heads_by_layer)
         measured_of = {"layers": list(axes.layers), "heads": list(axes.heads), "layout": plan.maker.layout.key}
         facts = self.models[plan.spec.label] = facts.model_copy(update=measured_of)
-        cells = cell_keys(plan.cells, self.request.study, axes, facts)
+        cells, proven = self._keyed(plan, axes, facts)
         missing = {key: len(cell.tokens) for cell, key in cells if key not in self.store}
         no_room: dict[str, str] = {}
         if missing:
-            lens = lens or self._loader(plan.spec, facts)()
-            no_room = self._measure(plan, lens, axes, cells, sum(missing.values()))
+            lens = lens or self._loaded(plan, facts)
+            with self.clock.phase("measuring"):
+                no_room = self._measure(plan, lens, axes, cells, sum(missing.values()))
         measured = self._settle(cells, set(missing), no_room)
+        unproven = sum(key not in proven for _, key in measured)
+        facts = self.models[plan.spec.label] = facts.model_copy(update={"unproven": unproven})
         self._spot_check(plan, lens, facts, axes, measured)
         self.finished += [(self._answered(plan, cell, key), key, axes) for cell, key in measured]
+
+    def _keyed(self, plan: PlannedModel, axes: ModelAxes, facts: ModelFacts) -> tuple[list[tuple[Cell, str]], set[str]]:
+        """Each cell with its key, and the keys of proven ones. What was measured with a proof is never measured
+        without one; what was measured without is measured again as soon as a proof is wanted.
+        """
+        cells = cell_keys(plan.cells, self.request.study, axes, facts)
+        proven = {key for _, key in cells}
+        if self.request.evidence == NONE:
+            bare = cell_keys(plan.cells, self.request.study, axes, facts, proven=False)
+            cells = [one if one[1] in self.store else other for one, other in zip(cells, bare, strict=True)]
+        return cells, proven
 
     def _measure(
         self, plan: PlannedModel, lens: Lens, axes: ModelAxes, cells: Sequence[tuple[Cell, str]], tokens: int
@@ -259,15 +251,20 @@ class _Performance:
         axes: ModelAxes,
         measured: Sequence[tuple[Cell, str]],
     ) -> None:
-        """Spot-check a sample, unless the same cells were checked before."""
-        sample = choose_sample(measured)
-        if not self.spot_check or not sample:
-            return
+        """Spot-check a sample, unless the same cells were checked before. What was checked before stays known as long
+        as its cells are part of the run.
+        """
+        sample, cells = choose_sample(measured), {key for _, key in measured}
         if facts.sample is not None and facts.sample.cells == [key for _, key in sample]:
+            return
+        if self.request.evidence != FULL or not sample:
+            if facts.sample is not None and not cells.issuperset(facts.sample.cells):
+                self.models[plan.spec.label] = facts.model_copy(update={"sample": None})
             return
         self.watch.begin(f"{plan.spec.label}: spot check", 1)
         answered = [(self._answered(plan, cell, key), key) for cell, key in sample]
-        checked = check_sample(lens or self._loader(plan.spec, facts)(), answered, self.store, axes)
+        with self.clock.phase("spot check"):
+            checked = check_sample(lens or self._loaded(plan, facts), answered, self.store, axes)
         self.models[plan.spec.label] = facts.model_copy(update={"sample": checked})
 
     def _show(self, plan: PlannedModel, axes: ModelAxes, cells: Sequence[tuple[Cell, str]]) -> None:
@@ -278,10 +275,18 @@ class _Performance:
         measured = [(cell, key) for cell, key in cells if key in self.store and self.store.refusal(key) is None]
         done = [(self._answered(plan, cell, key), key, axes) for cell, key in measured]
         if self.finished or done:
-            self._write_tables([*self.finished, *done])
+            with self.clock.phase("tables"):
+                self._write_tables([*self.finished, *done])
             self._write_manifest("running")
         now = time.monotonic()
         self.shown_next = now + max(SHOWN_EVERY, (now - started) / SHOWN_SHARE)
+
+    def _loaded(self, plan: PlannedModel, facts: ModelFacts | None) -> Lens:
+        """The model, here; facts as in `_loader`."""
+        with self.clock.phase("loading"):
+            lens = self._loader(plan.spec, facts)()
+        lens.clock = self.clock
+        return lens
 
     def _loader(self, spec: ModelSpec, facts: ModelFacts | None) -> Callable[[], Lens]:
         """facts: about a model that was measured before; new cells then get the dtype and device of the old ones."""
@@ -289,7 +294,7 @@ class _Performance:
         if facts is not None and spec.device_map is None:
             options = {"dtype": facts.dtype, "device": facts.device, **options}
         more = {"trust_remote_code": self.request.trust_remote_code, "allow_pickle": self.request.allow_pickle}
-        return partial(self.load, spec.source, **options, **more)
+        return partial(_opened, self.load, self.request.evidence != NONE, spec.source, **options, **more)
 
     def _answered(self, plan: PlannedModel, cell: Cell, key: str) -> Cell:
         ids = self.store.answer(key) if self.request.study.prompts.answer else None
@@ -303,7 +308,8 @@ class _Performance:
         if not self.finished:
             raise _nothing_measured(self.folder, self.outcome.dropped)
         self.watch.begin("tables", len(self.finished))
-        self._write_tables(self.finished, lambda: self.watch.advance(1))
+        with self.clock.phase("tables"):
+            self._write_tables(self.finished, lambda: self.watch.advance(1))
         if self.request.forget:
             self.store.forget({key for _, key, _ in self.finished})
 
@@ -313,8 +319,17 @@ class _Performance:
         self.overlaps = overlaps(cells)
         self.shown = list(cells)
 
+    def _timings(self) -> Timings:
+        earlier = 0.0 if self.before is None else self.before.timings.earlier + self.before.timings.seconds
+        return Timings(
+            seconds=round(self.clock.seconds, 3),
+            tokens=self.outcome.tokens,
+            cells_measured=self.outcome.measured,
+            phases={name: round(seconds, 3) for name, seconds in self.clock.phases.items()},
+            earlier=round(earlier, 3),
+        )
+
     def _write_manifest(self, status: Status) -> None:
-        seconds = round(self.outcome.seconds, 3)
         self.folder.write_manifest(
             Manifest(
                 status=status,
@@ -330,7 +345,7 @@ class _Performance:
                 versions=versions(),
                 plugins=plugins(),
                 machine=Machine(system=platform.platform(), python=platform.python_version()),
-                timings=Timings(seconds=seconds, tokens=self.outcome.tokens, cells_measured=self.outcome.measured),
+                timings=self._timings(),
                 groups=in_order(
                     self.request.study.measure.queries, (g for cell, _, _ in self.shown for g in cell.groups)
                 ),
@@ -339,6 +354,13 @@ class _Performance:
                 shards=self.store.facts([key for _, key, _ in self.shown]),
             )
         )
+
+
+def _opened(load: Callable[..., Lens], proving: bool, source: str, **options: object) -> Lens:
+    """A model as a run wants it, in this process or another."""
+    lens = load(source, **options)
+    lens.proving = proving
+    return lens
 
 
 def _refuse_if_strict(request: RunRequest, dropped: Sequence[Dropped]) -> None:

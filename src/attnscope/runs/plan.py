@@ -121,10 +121,11 @@ def model_axes(study: Study, name: str, facts: Architecture, heads_by_layer: Map
     return ModelAxes(chosen, picked, study.measure.queries, study.rules, sets, removed, study.measure.all_measures)
 
 
-def key_facts(study: Study, axes: ModelAxes, facts: ModelFacts) -> dict[str, object]:
-    """What a cell's numbers depend on, apart from its tokens."""
+def key_facts(study: Study, axes: ModelAxes, facts: ModelFacts, *, proven: bool = True) -> dict[str, object]:
+    """What a cell's numbers depend on, apart from its tokens; and that they are unproven, if they are."""
     writing = writing_of(study)
     return {
+        **({} if proven else {"proven": False}),
         "measuring": MEASURING,
         "files": [[Path(file.path).name, file.sha256] for file in facts.files],
         "versions": facts.versions,
@@ -139,9 +140,11 @@ def key_facts(study: Study, axes: ModelAxes, facts: ModelFacts) -> dict[str, obj
     }
 
 
-def cell_keys(cells: Sequence[Cell], study: Study, axes: ModelAxes, facts: ModelFacts) -> list[tuple[Cell, str]]:
-    """Each cell with its key."""
-    shared, writing = key_facts(study, axes, facts), writing_of(study)
+def cell_keys(
+    cells: Sequence[Cell], study: Study, axes: ModelAxes, facts: ModelFacts, *, proven: bool = True
+) -> list[tuple[Cell, str]]:
+    """Each cell with its key; proven: as in `key_facts`."""
+    shared, writing = key_facts(study, axes, facts, proven=proven), writing_of(study)
     own = [{} if writing is None else writing.facts_of(cell) for cell in cells]
     return [(cell, cell_key({**shared, **each}, cell)) for cell, each in zip(cells, own, strict=True)]
 

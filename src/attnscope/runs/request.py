@@ -14,6 +14,7 @@ from attnscope.edits.prompt import PROMPT_EDITS
 from attnscope.edits.sources import SOURCES
 from attnscope.measures import MEASURES
 from attnscope.registry import fingerprints
+from attnscope.runs.evidence import FULL, Level
 from attnscope.runs.manifest import VERSION
 from attnscope.study.file import place_in
 from attnscope.study.prompts import PromptList
@@ -50,6 +51,8 @@ class RunRequest:
     allow_pickle: bool = False
     engine: str = LOCAL
     """Where batches are measured: the name of a registered engine."""
+    evidence: Level = FULL
+    """How much evidence to gather; more than that stays if it is there."""
 
     def place(self, at: Sequence[str | int]) -> str:
         """The line and key of the study file that a path leads to, for an error."""

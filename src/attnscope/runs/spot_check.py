@@ -44,7 +44,7 @@ def check_sample(lens: Lens, cells: Sequence[tuple[Cell, str]], store: Store, ax
     proofs = [lens.compared(cell.ids[:COMPARED]) for cell, _ in cells]
     return Sample(
         cells=[key for _, key in cells],
-        difference=max(proof.difference for proof in proofs),
+        difference=max(proof.difference for proof in proofs if proof.difference is not None),
         row_sum_error=max(proof.row_sum_error for proof in proofs),
         tokens=COMPARED,
         rows=sum(proof.rows for proof in proofs),
