@@ -1,4 +1,4 @@
-"""Attention along the prompt: what each token receives from one head, averaged over prompts by position."""
+"""Attention along the prompt: what each token receives from one head, averaged over prompts column by column."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from attnscope.analysis.bootstrap import Sample
+from attnscope.analysis.columns import Align, Columns, columns_of, ends_of, segment_tokens
 from attnscope.analysis.dense import token_rows
 from attnscope.analysis.discoveries import discoveries
 from attnscope.analysis.effects import effects
 from attnscope.analysis.one_way import more_queries
 from attnscope.analysis.profiles import shown
-from attnscope.analysis.received import HeadChoice, Tokens, head_along, seen_along, tokens_of
+from attnscope.analysis.received import HeadChoice, head_along, seen_along, tokens_of
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import Side
 from attnscope.analysis.spread import mean_of_seen
@@ -27,6 +28,7 @@ from attnscope.text.alignment import carry_over
 from attnscope.text.segments import Span, Text
 
 Floats = NDArray[np.float64]
+Numbers = NDArray[np.int64]
 Place = tuple[str, str]
 """A model's label and a condition's name."""
 
@@ -44,19 +46,22 @@ class Line:
         return self.heads.model, self.condition
 
 
-def along_prompt(run: Run, lines: Sequence[Line], *, shared: bool) -> pl.DataFrame:
-    """series, position, n, attention, low, high, inserted, within, without, against, difference, its ends and q.
+def along_prompt(run: Run, lines: Sequence[Line], *, shared: bool, align: Align | None = None) -> pl.DataFrame:
+    """series, position, n, lacking, attention, low, high, inserted, within, without, against, difference, ends and q.
 
     shared: only tokens that all lines have, by position in the first line's base prompt; otherwise the whole prompt.
+    align: by which segment; prompts that lack it are left out (lacking). Shared lines go by the first line's segment.
     """
     values = [head_along(run, line.heads, line.condition) for line in lines]
     if shared:
         axis = shared_tokens(run, tuple(line.place for line in lines))
-        placed, clusters = axis.placed(values), run.clusters(axis.prompts)
-        means = [_MeanLine(each, clusters) for each in placed]
+        columns = axis.columns(run, align)
+        placed = [columns.means(each) for each in axis.placed(values)]
+        clusters = run.clusters(axis.prompts[columns.rows])
+        means = [_MeanLine(each, columns, clusters) for each in placed]
     else:
         placed, clusters = [], np.zeros(0, dtype=np.int64)
-        means = [_whole(run, tokens_of(run, *line.place), each) for line, each in zip(lines, values, strict=True)]
+        means = [_whole(run, line.place, each, align) for line, each in zip(lines, values, strict=True)]
     floats = pl.col("attention", "low", "high", "inserted", "within", "without", *_DIFFERENCE)
     parts = []
     for number, (line, each) in enumerate(zip(lines, means, strict=True)):
@@ -65,12 +70,12 @@ def along_prompt(run: Run, lines: Sequence[Line], *, shared: bool) -> pl.DataFra
         apart = (placed[number] - placed[other])[:, places] if number and shared else np.zeros((0, len(places)))
         against = _against(apart, clusters, run.study.seed) if len(apart) else {}
         if against and more_queries(Side(run, *lines[other].place), Side(run, *line.place), line.heads.queries):
-            tested = ~_by_edits(run, lines[other], line, axis)[places]
+            tested = ~_by_edits(run, lines[other], line, axis, columns)[places]
             against["q"] = discoveries(np.where(tested, against["p"], np.nan))
         mean, half = each.mean[places], each.half[places]
         part = pl.DataFrame(
             {
-                "position": places,
+                "position": each.positions[places],
                 "attention": mean,
                 "low": mean - half,
                 "high": mean + half,
@@ -78,12 +83,14 @@ def along_prompt(run: Run, lines: Sequence[Line], *, shared: bool) -> pl.DataFra
                 "inserted": each.inserted[places],
                 **(against or {name: np.full(len(places), np.nan) for name in _DIFFERENCE}),
             }
-        ).with_columns(within=pl.lit(each.within), without=pl.lit(each.without))
+        ).with_columns(within=pl.lit(each.within), without=pl.lit(each.without), lacking=pl.lit(each.lacking))
         reference = pl.lit(lines[other].series if against else None, dtype=pl.String).alias("against")
         series = pl.lit(line.series).alias("series")
-        parts.append(part.select(series, "position", "n", reference, floats.fill_nan(None)).drop("p"))
+        parts.append(part.select(series, "position", "n", "lacking", reference, floats.fill_nan(None)).drop("p"))
     table = pl.concat(parts)
     if not len(table):
+        if align is not None and not any(each.prompts for each in means):
+            raise _without_segment(align, lines[0], shared=shared)
         raise AttnscopeError(
             "the lines have no tokens in common in any prompt",
             where=", ".join(line.series for line in lines),
@@ -93,26 +100,36 @@ def along_prompt(run: Run, lines: Sequence[Line], *, shared: bool) -> pl.DataFra
     return table
 
 
+def _without_segment(align: Align, first: Line, *, shared: bool) -> AttnscopeError:
+    where = f"{first.heads.model}, {first.condition}" if shared else first.heads.model
+    return AttnscopeError(
+        f"no prompt has a token of '{align.segment}' to align lines by",
+        where=where,
+        allowed="a segment that prompts have; of shared lines, one that the first line shares with the others",
+        todo="name another segment, put a condition that has it first, or leave align out",
+    )
+
+
 def _compared_with(lines: Sequence[Line], number: int) -> int:
     """The line to compare one with, so that they differ in one thing only: the first of its head, or the first."""
     mine = next(place for place, line in enumerate(lines) if line.heads == lines[number].heads)
     return mine if mine != number else 0
 
 
-def _by_edits(run: Run, one: Line, two: Line, axis: SharedTokens) -> NDArray[np.bool_]:
-    """(positions,): where two lines differ through the edits alone, as inserted tokens are among the queries.
+def _by_edits(run: Run, one: Line, two: Line, axis: SharedTokens, columns: Columns) -> NDArray[np.bool_]:
+    """(columns,): where two lines differ through the edits alone, as inserted tokens are among the queries.
 
     In a mean over all queries that is everywhere; in one over those that see a token, where more of them do.
     """
     if two.heads.over == "all":
-        return np.ones(axis.common.shape[1], dtype=bool)
+        return np.ones(len(columns.positions), dtype=bool)
     seen = []
     for line in (one, two):
         tokens = tokens_of(run, *line.place)
         seen.append(seen_along(run, line.heads, line.condition) * np.repeat(tokens.lengths, tokens.lengths))
     first, second = axis.placed_at([one.place, two.place], seen)
     with np.errstate(invalid="ignore"):
-        return np.asarray((np.abs(second - first) > 0.5).any(0))
+        return columns.some(np.abs(second - first) > 0.5).any(0)
 
 
 _DIFFERENCE = ("difference", "difference_low", "difference_high", "p", "q")
@@ -125,30 +142,54 @@ def _against(apart: Floats, clusters: NDArray[np.int64], seed: int) -> dict[str,
 
 
 class _MeanLine:
-    """The mean over prompts of (prompts, positions); NaN where a prompt has no value."""
+    """The mean over prompts of (prompts, columns); NaN where a prompt has no value."""
 
-    def __init__(self, values: Floats, clusters: NDArray[np.int64], inserted: Floats | None = None) -> None:
+    def __init__(self, values: Floats, columns: Columns, clusters: NDArray[np.int64]) -> None:
+        self.positions = columns.positions
+        self.prompts, self.lacking = int(columns.rows.sum()), int((~columns.rows).sum())
         self.n = (~np.isnan(values)).sum(0).astype(np.int64)
         sample = Sample.of(values, clusters)
         self.mean, self.half = sample.mean, sample.half_width
         self.inserted = np.zeros(len(self.n))
         self.within = self.without = np.nan
         """What an inserted token receives, and another one: mean within prompts, then over those with an insertion."""
-        if inserted is not None:
-            self.inserted = np.nan_to_num(mean_of_seen(inserted, 0))
-            some = (inserted == 1).any(1)
-            if some.any():
-                parts = (np.where(inserted[some] == each, values[some], np.nan) for each in (1, 0))
-                self.within, self.without = (float(mean_of_seen(mean_of_seen(part, 1), 0)) for part in parts)
+
+    def insertion(self, values: Floats, inserted: Floats, columns: Columns) -> None:
+        """Note where tokens are inserted, and what they receive. values, inserted: (prompts, places)."""
+        self.inserted = np.nan_to_num(mean_of_seen(columns.means(inserted), 0))
+        some = columns.rows & (inserted == 1).any(1)
+        if some.any():
+            parts = (np.where(inserted[some] == each, values[some], np.nan) for each in (1, 0))
+            self.within, self.without = (float(mean_of_seen(mean_of_seen(part, 1), 0)) for part in parts)
 
 
-def _whole(run: Run, tokens: Tokens, values: Floats) -> _MeanLine:
+def _whole(run: Run, place: Place, values: Floats, align: Align | None) -> _MeanLine:
     """A line over the positions of the prompts themselves."""
+    tokens = tokens_of(run, *place)
     shape = (len(tokens.prompts), int(tokens.lengths.max(initial=0)))
     placed, inserted = np.full(shape, np.nan), np.full(shape, np.nan)
     at = tokens.rows, tokens.positions
     placed[at], inserted[at] = values, tokens.inserted
-    return _MeanLine(placed, run.clusters(tokens.prompts), inserted)
+    columns = _columns(run, place, align, tokens.rows, tokens.positions, shape)
+    line = _MeanLine(columns.means(placed), columns, run.clusters(tokens.prompts[columns.rows]))
+    line.insertion(placed, inserted, columns)
+    return line
+
+
+def _columns(
+    run: Run, place: Place, align: Align | None, rows: Numbers, places: Numbers, shape: tuple[int, ...]
+) -> Columns:
+    """The columns of one model's prompts under one condition.
+
+    rows, places (tokens,): where each token stands in an array of this shape (prompts, places); -1 for nowhere.
+    """
+    flags = np.zeros(shape, dtype=bool)
+    if align is None:
+        return columns_of(None, flags, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+    inside = segment_tokens(run, *place, align.segment)
+    known = inside & (rows >= 0) & (places >= 0)
+    flags[rows[known], places[known]] = True
+    return columns_of(align, flags, *ends_of(inside, rows, places, shape[0]))
 
 
 @lru_cache(maxsize=8)
@@ -187,6 +228,13 @@ class SharedTokens:
             mine = np.zeros(self.common.shape, dtype=bool)
             mine[self._at[place][1:]] = True
             self.common &= mine
+
+    def columns(self, run: Run, align: Align | None) -> Columns:
+        """Of the first line's base prompts: where its segment stands there."""
+        first = self._tokens[self._places[0]]
+        rows = np.where(np.isin(first.prompts, self.prompts), np.searchsorted(self.prompts, first.prompts), -1)
+        places = np.where(first.base < self.common.shape[1], first.base, -1)
+        return _columns(run, self._places[0], align, rows[first.rows], places, self.common.shape)
 
     def placed(self, values: Sequence[Floats]) -> list[Floats]:
         """Each line's numbers, given per token, at the shared positions: (prompts, positions), NaN elsewhere."""

@@ -279,6 +279,13 @@ def _may_be_measured(study: Study, queries: str) -> bool:
     return any(rule.group(number).name == queries for rule in rules for number in range(1, MOST + 1))
 
 
+def selector_problems(study: Study, selector: str, at: tuple[str | int, ...]) -> Iterator[Problem]:
+    """What is wrong with a segment that something in the study names, as far as the layouts show."""
+    layouts = layouts_of(study.prompts) or _layouts_of_set(study.prompts)
+    missing = [_missing(selector, layout, study, None) for layout in layouts.every] if layouts is not None else []
+    yield from (Problem(at, *each) for each in missing[:1] if all(missing) and each is not None)
+
+
 def name_problems(names: Sequence[str], known: Sequence[str], at: tuple[str | int, ...]) -> Iterator[Problem]:
     """Names in a list that are unknown or listed twice. at: the key of the list."""
     for place, name in enumerate(names):

@@ -8,16 +8,17 @@ import altair as alt
 import polars as pl
 
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES
-from attnscope.figures import selection
+from attnscope.figures import selection, sentences
 from attnscope.figures.compose import Description, joined
 from attnscope.figures.kind import Look
-from attnscope.figures.kinds.lines.statistics import FULL, SHARED
+from attnscope.figures.kinds.lines.axis import anchor_words, segment_within, x_title
 
 HEIGHT = 190
 BESIDE = 3  # panels in a row
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2])
 SIGNIFICANT = f"isValid(datum.q) && datum.q < {FALSE_DISCOVERIES}"  # in Vega, null is below any positive number
-X_TITLES = {SHARED: "token position, insertion cut out", FULL: "token position, whole sequence"}
+LETTER = 6.2  # the width in pixels of a letter of a panel's title
+STRIP = 5  # the height in pixels of the strip that shows how many prompts reach a position
 
 
 def draw(table: pl.DataFrame, look: Look) -> Description:
@@ -37,7 +38,7 @@ def draw(table: pl.DataFrame, look: Look) -> Description:
                 panel = table.filter(pl.col("panel") == title, pl.col("form") == form)
                 if len(panel):
                     y, named = "" if charts else look.y, "" if title in titled else title
-                    charts.append(_panel(panel, named, y, X_TITLES.get(form, form), scale, width))
+                    charts.append(_panel(panel, named, y, form, scale, width))
                     titled.add(title)
             if charts:
                 rows.append(joined("hconcat", charts) if len(charts) > 1 else charts[0])
@@ -47,18 +48,26 @@ def draw(table: pl.DataFrame, look: Look) -> Description:
 
 
 def legend(table: pl.DataFrame, look: Look) -> str:
+    reach = ""
+    if table["n"].n_unique() > 1:
+        reach = " Gray strip at the top: how many prompts reach a position; the darker, the more."
     if table["q"].is_null().all():
-        return ""
-    return f" Ticks at the bottom: different from the first line, paired by prompt (q < {FALSE_DISCOVERIES})."
+        return reach
+    return f"{reach} Ticks at the bottom: different from the first line, paired by prompt (q < {FALSE_DISCOVERIES})."
 
 
-def _panel(panel: pl.DataFrame, title: str, y: str, x: str, scale: alt.Scale, width: int) -> Description:
+def _panel(panel: pl.DataFrame, title: str, y: str, form: str, scale: alt.Scale, width: int) -> Description:
+    align = panel["align"][0]
+    x, within = sentences.wrapped(x_title(form, align), int(width / LETTER)), segment_within(align) is not None
+    if within:  # a bin stands at its middle
+        panel = panel.with_columns(position=pl.col("relative"))
     panel = panel.select("series", "position", "attention", "low", "high", "n", "inserted", "q")
-    place = alt.X("position:Q", title=x, scale=alt.Scale(nice=False), axis=alt.Axis(tickMinStep=1))
+    ends = alt.Scale(domain=[0, 1]) if within else alt.Scale(nice=False, zero=False)
+    place = alt.X("position:Q", title=x, scale=ends, axis=alt.Undefined if within else alt.Axis(tickMinStep=1))
     key = alt.Legend(title=None, orient="top", symbolOpacity=1, symbolType="stroke", symbolStrokeWidth=2)
     colour = alt.Color("series:N", scale=scale, legend=key)
     base = alt.Chart()
-    layers = _insertion(panel, x)
+    layers = [*_anchor(align, x), *_insertion(panel, x), *_reach(panel, x)]
     if panel["low"].is_not_null().any():
         ends = {"low": "max(0, datum.low)", "high": "min(1, datum.high)"}  # whatever table it is, attention is a share
         band = base.transform_filter("isValid(datum.low) && isValid(datum.high)").transform_calculate(**ends)
@@ -83,18 +92,64 @@ def _panel(panel: pl.DataFrame, title: str, y: str, x: str, scale: alt.Scale, wi
         there = base.transform_filter(f"datum.series === {json.dumps(name)} && {SIGNIFICANT}")
         ticks = there.mark_tick(orient="vertical", size=5, thickness=1.6)
         layers.append(ticks.encode(place, _y(HEIGHT - 3 - 6 * row), colour))
-    return joined("layer", layers, panel, width=width, height=HEIGHT, title=title)
+    lines = sentences.wrapped(title, max(20, int(width / LETTER)))
+    return joined("layer", layers, panel, width=width, height=HEIGHT, title=lines if len(lines) > 1 else title)
 
 
-def _insertion(panel: pl.DataFrame, x: str) -> list[alt.Chart]:
-    """A shaded box over the positions that are inserted in most prompts, and its label."""
-    inserted = panel.filter(pl.col("inserted") > 0.5)
-    span = inserted["position"]
-    if not len(span):
+def _anchor(align: str | None, x: list[str]) -> list[alt.Chart]:
+    """A line at 0 where that is a token of the same kind in every prompt."""
+    if anchor_words(align) is None:
         return []
+    here = alt.Chart(pl.DataFrame({"here": [0]})).mark_rule(color="#555555", strokeDash=[2, 2])
+    return [here.encode(alt.X("here:Q", title=x))]
+
+
+def _reach(panel: pl.DataFrame, x: list[str]) -> list[alt.Chart]:
+    """A strip, the darker the more prompts reach a position, and the fewest and most in words; where that changes.
+
+    Of several lines, the one that fewest prompts reach counts.
+    """
+    if panel["n"].n_unique() < 2 or panel["n"].null_count():
+        return []
+    counts = panel.group_by("position").agg(pl.col("n").min()).sort("position").with_columns(run=pl.col("n").rle_id())
+    stretches = counts.group_by("run", maintain_order=True).agg(
+        pl.col("n").first(), start=pl.col("position").min() - 0.5, stop=pl.col("position").max() + 0.5
+    )
+    low, high = int(panel["position"].min()), int(panel["position"].max())  # type: ignore[arg-type]
+    stretches = stretches.with_columns(pl.col("start", "stop").clip(low, high))
+    least, most = int(panel["n"].min()), int(panel["n"].max())  # type: ignore[arg-type]
+    below = STRIP + (16 if _inserted(panel) else 3)
+    shade = alt.Scale(domain=[0, most], range=[0.0, 0.8])
+    words = alt.Chart(pl.DataFrame({"at": [high], "label": [f"{most} to {least} prompts"]}))
+    strip = alt.Chart(stretches).mark_rect(color="#555555")
+    text = words.mark_text(align="right", baseline="top", dx=-2, dy=below, fontSize=9, color="#555555")
+    return [
+        strip.encode(
+            alt.X("start:Q", title=x),
+            alt.X2("stop:Q"),
+            _y(0),
+            alt.Y2Value(STRIP),
+            alt.Opacity("n:Q", scale=shade, legend=None),
+            tooltip=[alt.Tooltip("n:Q", title="prompts")],
+        ),
+        text.encode(alt.X("at:Q", title=x), _y(0), alt.Text("label:N")),
+    ]
+
+
+def _inserted(panel: pl.DataFrame) -> list[float]:
+    """The positions that are inserted in most prompts."""
+    return panel.filter(pl.col("inserted") > 0.5)["position"].to_list()
+
+
+def _insertion(panel: pl.DataFrame, x: list[str]) -> list[alt.Chart]:
+    """A shaded box over the positions that are inserted in most prompts, and its label."""
+    span = _inserted(panel)
+    if not span:
+        return []
+    inserted = panel.filter(pl.col("inserted") > 0.5)
     label = "inserted" if (inserted["inserted"] == 1).all() else "inserted in most prompts"
-    box = alt.Chart(pl.DataFrame({"from": [span.min()], "to": [span.max()], "label": [label]}))
-    words = box.mark_text(align="left", baseline="top", dx=3, dy=3, fontStyle="italic", color="#555555")
+    box = alt.Chart(pl.DataFrame({"from": [min(span)], "to": [max(span)], "label": [label]}))
+    words = box.mark_text(align="left", baseline="top", dx=3, dy=STRIP + 3, fontStyle="italic", color="#555555")
     return [
         box.mark_rect(color="#999999", opacity=0.18).encode(alt.X("from:Q", title=x), alt.X2("to:Q")),
         words.encode(alt.X("from:Q", title=x), _y(0), alt.Text("label:N")),

@@ -6,18 +6,73 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal, Self
 
 import regex
-from pydantic import Field, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, GetJsonSchemaHandler, field_validator, model_validator
+from pydantic_core import CoreSchema, PydanticCustomError
 
+from attnscope.analysis.columns import END, START, WITHIN, Align
 from attnscope.analysis.run import Run
 from attnscope.errors import near
 from attnscope.figures.options import HeadSpec, OverOptions
-from attnscope.study.consistency import Problem
+from attnscope.spec import Spec
+from attnscope.study.consistency import Problem, selector_problems
 from attnscope.study.schema import Asked, Study
+from attnscope.text.segments import INSERTED, selector_problem
 
 TOP = r"^top [1-9]\d{0,2} by effect$"
 Top = Annotated[str, Field(pattern=TOP)]
 """Such as 'top 6 by effect'."""
+
+
+WAYS = (START, END, WITHIN)
+POSITION = "position"
+BINS = 20
+ALIGNED = "position, {start: SEGMENT}, {end: SEGMENT} or {within: SEGMENT, bins: 20}; in short start:SEGMENT"
+
+
+class AlignSpec(Spec):
+    """What lines are aligned by; in short `start:question`, `end:question` or `within:question`."""
+
+    start: str | None = Field(None, description="0 is the first token of this segment.")
+    end: str | None = Field(None, description="0 is the last token of this segment.")
+    within: str | None = Field(None, description="By relative position within this segment, from 0 to 1.")
+    bins: int | None = Field(
+        None,
+        ge=2,
+        le=1000,
+        description=f"With within: into how many parts of equal width it is cut; by default {BINS}.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_way(cls, data: Any) -> Any:
+        if isinstance(data, str):
+            way, colon, segment = data.partition(":")
+            data = {way: segment} if colon and segment and way in WAYS else {data: None}
+        if not isinstance(data, dict):
+            return data
+        named = [key for key in WAYS if data.get(key) is not None]
+        if len(named) != 1:
+            raise PydanticCustomError("one_of", "lines are aligned by one thing", {"near": ALIGNED})
+        if data.get("bins") is not None and named != [WITHIN]:
+            raise PydanticCustomError("one_of", "only lines within a segment have bins", {"near": ALIGNED})
+        segment = data[named[0]]
+        problem = selector_problem(segment) if isinstance(segment, str) else "a segment is named by text"
+        if problem is not None:
+            raise PydanticCustomError("one_of", "{why}", {"why": problem, "near": ALIGNED})
+        return data
+
+    @property
+    def align(self) -> Align:
+        """The same for the analysis."""
+        if self.within is not None:
+            return Align("within", self.within, self.bins or BINS)
+        return Align("start", self.start) if self.start is not None else Align("end", self.end or "")
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        short = {"type": "string", "pattern": f"^({POSITION}|({'|'.join(WAYS)}):.+)$"}
+        long = handler.resolve_ref_schema(handler(schema))
+        return {"anyOf": [short, long]}
 
 
 class PanelSpec(HeadSpec):
@@ -40,8 +95,21 @@ class LinesOptions(OverOptions):
     panels: list[PanelSpec] | None = Field(None, description="The heads to draw, one panel each.")
     heads: Top | None = Field(None, description="`top 6 by effect`: the heads whose first two lines differ most.")
     form: Literal["shared", "full", "both"] = Field(
-        "both", description="Over the tokens that all conditions share, over the whole sequence, or both."
+        "both",
+        description="Over the tokens that all conditions share, over the whole sequence, or both. Lines within a "
+        "segment are shared unless you say full.",
     )
+
+    align: AlignSpec | None = Field(
+        None,
+        description="What stands at the same place in all prompts: a token `position`, the `start` or the `end` of a "
+        "segment, or a relative position `within` it. Prompts without the segment are left out.",
+    )
+
+    @field_validator("align", mode="before")
+    @classmethod
+    def _by_position(cls, data: Any) -> Any:
+        return None if data == POSITION else data
 
     @field_validator("heads", mode="before")
     @classmethod
@@ -65,6 +133,15 @@ class LinesOptions(OverOptions):
         yield from super().problems(study, prompts)
         yield from self._of_top(study)
         yield from self._of_panels([model.label for model in study.models])
+        yield from self._of_align(study)
+
+    def _of_align(self, study: Study) -> Iterator[Problem]:
+        if self.align is None:
+            return
+        align = self.align.align
+        yield from selector_problems(study, align.segment, ("align", align.by))
+        if align.segment == INSERTED and self.form != "full":
+            yield Problem(("align",), "inserted text is not among the tokens that conditions share", "form: full")
 
     def _of_top(self, study: Study) -> Iterator[Problem]:
         if self.top is None:

@@ -8,14 +8,15 @@ from typing import Any
 
 import polars as pl
 
+from attnscope.analysis.columns import WITHIN
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import CUT, INTERVAL, extent, is_cut
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Look
-from attnscope.figures.kinds.lines.chart import X_TITLES
+from attnscope.figures.kinds.lines.axis import FORMS, anchor_words, segment_within, x_title
 from attnscope.figures.kinds.lines.options import LinesOptions
-from attnscope.figures.kinds.lines.statistics import panels
+from attnscope.figures.kinds.lines.statistics import panel_title, panels, series_of
 from attnscope.figures.prose import Document, Strong, Text, by_panel, document
 
 INSERTED = "What an inserted token receives, on average within a prompt, and what others do, "
@@ -24,9 +25,11 @@ OVER = {"visible": "\nmean over the queries\nthat see the token", "all": "\nmean
 
 def look(run: Run, options: LinesOptions, table: pl.DataFrame) -> Look:
     group = selection.queries(run, options)
+    within = segment_within(table["align"][0])
+    weight = "average attention weight" + (" per token" if within else "")
     return Look(
-        title=options.title or "Attention received along the prompt",
-        y=f"{options.y or 'average attention weight'}{OVER[options.over] if group != 'last' else ''}",
+        title=options.title or f"Attention received {f'within {within}' if within else 'along the prompt'}",
+        y=f"{options.y or weight}{OVER[options.over] if group != 'last' else ''}",
         caption=_caption(run, options, table, group),
         number_from=options.number_from,
     )
@@ -37,7 +40,7 @@ def _caption(run: Run, options: LinesOptions, table: pl.DataFrame, group: str) -
     whose = selection.group_words(group) + ("" if group == "last" else f", mean over {over}")
     _, most = extent(table["n"])
     prompts = selection.prompts_words(run, table["n"].filter(table["n"] == most))
-    many = f"up to {prompts}, matched by token position, as far as half of them reach"
+    many = f"{_up_to(table)}{prompts}, {_matched(options)}"
     cut = CUT if is_cut(table["attention"], table["low"], table["high"]) else ""
     chosen = (
         f"The {sentences.counted(options.top, 'head')} of each model whose first two lines differ most"
@@ -49,10 +52,41 @@ def _caption(run: Run, options: LinesOptions, table: pl.DataFrame, group: str) -
     return (
         f"{chosen}Attention from {whose}; {f'mean over {many}' if most > 1 else 'one prompt'}; "
         f"{f'band: {INTERVAL}{cut}' if most > 1 else 'no interval'}."
+        + _left_out(run, options, table)
         + (" Differences on tokens that inserted tokens see are not tested." if _by_edits(table) else "")
         + (" Tokens of the other models are matched to those of the first by their characters." if carried else "")
         + (" Layers and heads are numbered from 1." if options.number_from else "")
     )
+
+
+def _up_to(table: pl.DataFrame) -> str:
+    return "up to " if table["n"].n_unique() > 1 else ""
+
+
+def _matched(options: LinesOptions) -> str:
+    """How prompts of different lengths are brought together."""
+    align = options.align and options.align.align
+    if align is not None and align.by == WITHIN:
+        return f"each cut into {align.bins} bins from the start of {align.segment} to its end (mean weight per token)"
+    anchor = anchor_words(align and align.written)
+    how = f"aligned at {anchor}" if anchor else "matched by token position"
+    return f"{how}; positions that fewer than half of them reach are not shown"
+
+
+def _left_out(run: Run, options: LinesOptions, table: pl.DataFrame) -> str:
+    """Prompts without the segment that lines are aligned by, and lines of which none is left."""
+    if options.align is None:
+        return ""
+    segment, (least, most) = options.align.align.segment, extent(table["lacking"])
+    lacking = f" Left out: {sentences.range_of(least, most, 'prompt')} without {segment}." if most else ""
+    gone = []
+    for panel in panels(run, options):
+        of_panel = table.filter(pl.col("panel") == panel_title(panel))
+        for form in dict.fromkeys(of_panel["form"]):
+            drawn = set(of_panel.filter(pl.col("form") == form)["series"])
+            gone += [f"{name} ({FORMS[form]})" for name in series_of(run, options, panel) if name not in drawn]
+    absent = sentences.listed(list(dict.fromkeys(gone))) if gone else ""
+    return lacking + (f" No line for {absent}: no prompt has {segment} there." if gone else "")
 
 
 def _by_edits(table: pl.DataFrame) -> bool:
@@ -91,11 +125,11 @@ def write(table: pl.DataFrame, look: Look) -> Document:
             "Overview": [
                 f"Lines in {sentences.counted(len(titles), 'panel')}.",
                 *_lines_of(table, titles),
-                f"Rows: {'; '.join(X_TITLES.get(form, form) for form in forms)}.",
+                f"Rows: {'; '.join(_x_title(table, form) for form in forms)}.",
                 look.caption,
             ],
             "Axes": [
-                *(f"Horizontal, {form}: {_reach(table.filter(pl.col('form') == form))}." for form in forms),
+                *(f"Horizontal, {form}: {_axis(table.filter(pl.col('form') == form))}." for form in forms),
                 f"Vertical: {look.y.replace(chr(10), ', ', 1) or 'attention'}; every panel has its own scale.",
             ],
             "Numbers": numbers,
@@ -118,21 +152,47 @@ def _lines_of(table: pl.DataFrame, titles: Sequence[str]) -> Iterator[str]:
         yield f"{title}: {sentences.counted(len(names[title]), 'line')} ({sentences.listed(names[title])})."
 
 
-def _reach(part: pl.DataFrame) -> str:
+def _x_title(table: pl.DataFrame, form: str) -> str:
+    return x_title(form, table.filter(pl.col("form") == form)["align"][0])
+
+
+def _axis(part: pl.DataFrame) -> str:
+    align = part["align"][0]
     first, last = extent(part["position"])
-    return f"token position {first:.0f} to {last:.0f}"
+    within, anchor = segment_within(align), anchor_words(align)
+    if within is not None:
+        return f"relative position within {within}, 0 to 1, in {sentences.counted(last - first + 1, 'bin')}"
+    return f"token position {first:.0f} to {last:.0f}{f' from {anchor}' if anchor else ''}"
 
 
 def _peaks(line: pl.DataFrame, count: int = 3) -> str:
     top = line.sort("attention", descending=True, maintain_order=True).head(count)
     most = int(line["n"].max() or 0)  # type: ignore[arg-type]
     peaks = [
-        f"{sentences.with_interval(row['attention'], row['low'], row['high'])} at position {row['position']}"
+        f"{sentences.with_interval(row['attention'], row['low'], row['high'])} at {_place(row)}"
         + (f" (n = {row['n']})" if row["n"] is not None and row["n"] < most else "")
         for row in top.iter_rows(named=True)
     ]
     middle = sentences.number(float(line["attention"].median()))  # type: ignore[arg-type]
-    return f"highest {sentences.listed(peaks)}; median {middle} over {sentences.counted(len(line), 'position')}."
+    many = sentences.counted(len(line), _unit(line))
+    return f"highest {sentences.listed(peaks)}; median {middle} over {many}{_reach(line)}."
+
+
+def _reach(line: pl.DataFrame) -> str:
+    """How many prompts reach the first position of a line, the middle and the last; if that changes."""
+    if line["n"].null_count() or line["n"].n_unique() < 2:
+        return ""
+    rows = list(dict.fromkeys((0, len(line) // 2, len(line) - 1)))
+    ends = [f"{line['n'][row]} at {line['position'][row]}" for row in rows]
+    return f"; prompts that reach a position: {sentences.listed(ends)}"
+
+
+def _place(row: dict[str, Any]) -> str:
+    return f"position {row['position']}" if row["relative"] is None else f"relative position {row['relative']:.3g}"
+
+
+def _unit(line: pl.DataFrame) -> str:
+    return "position" if line["relative"].is_null().all() else "bin"
 
 
 def _inserted(line: pl.DataFrame) -> str | None:
@@ -145,7 +205,7 @@ def _parting(part: pl.DataFrame) -> tuple[str, str] | None:
     lines = {name: part.filter(pl.col("series") == name) for name in dict.fromkeys(part["series"])}
     pairs = {
         (one, two): lines[one]
-        .select("position", a="attention")
+        .select("position", "relative", a="attention")
         .join(lines[two].select("position", b="attention"), on="position", maintain_order="left")
         .with_columns(gap=pl.col("b") - pl.col("a"))
         for one, two in combinations(lines, 2)
@@ -157,8 +217,8 @@ def _parting(part: pl.DataFrame) -> tuple[str, str] | None:
     widest = both.sort(pl.col("gap").abs(), descending=True, maintain_order=True).row(0, named=True)
     if widest["gap"] == 0:
         return "Equal wherever they overlap", sentences.listed(list(lines))
-    gap = f"{'+' if widest['gap'] > 0 else '-'}{sentences.number(abs(widest['gap']))} at position {widest['position']}"
-    above = f"above at {int((both['gap'] > 0).sum())} of {sentences.counted(len(both), 'position')}"
+    gap = f"{'+' if widest['gap'] > 0 else '-'}{sentences.number(abs(widest['gap']))} at {_place(widest)}"
+    above = f"above at {int((both['gap'] > 0).sum())} of {sentences.counted(len(both), _unit(both))}"
     return f"Largest difference, {two} minus {one}", f"{gap}, {above}"
 
 
@@ -170,7 +230,7 @@ def _differing(line: pl.DataFrame) -> tuple[str, str] | None:
     significant = tested.filter(pl.col("q") < FALSE_DISCOVERIES)
     up = int((significant["difference"] > 0).sum())
     what = f"Significantly different (q < {FALSE_DISCOVERIES}), {line['series'][0]} minus {line['against'][0]}"
-    return what, f"{up} above and {len(significant) - up} below of {sentences.counted(len(tested), 'position')}"
+    return what, f"{up} above and {len(significant) - up} below of {sentences.counted(len(tested), _unit(tested))}"
 
 
 def _rank(panel: pl.DataFrame) -> Iterator[tuple[str, str]]:

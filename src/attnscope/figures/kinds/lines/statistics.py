@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from attnscope.analysis.columns import WITHIN
 from attnscope.analysis.lines import Line, along_prompt
 from attnscope.analysis.ranking import Ranking, ranked_by_distance
 from attnscope.analysis.received import HeadChoice
@@ -13,19 +14,26 @@ from attnscope.analysis.run import Run
 from attnscope.analysis.spread import cut_to_shares
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Column
+from attnscope.figures.kinds.lines.axis import FULL, SHARED
 from attnscope.figures.kinds.lines.options import LinesOptions, PanelSpec
 from attnscope.figures.options import HeadSpec
 
-SHARED, FULL = "shared", "full"
 COLUMNS = (
     Column("panel", pl.String, "the panel's title, such as 'Qwen2.5-7B-Math Layer 1 Head 22'; in order"),
     Column("form", pl.String, "shared (tokens all lines have) or full (the whole sequence)"),
     Column("series", pl.String, "the line's name, such as a condition's"),
-    Column("position", pl.Int64, "the token's position on the horizontal axis"),
+    Column(
+        "position",
+        pl.Int64,
+        "the token's position in the prompt, or from the token that lines are aligned by; within a segment, the bin",
+    ),
     Column("attention", pl.Float64, "the line's height"),
     Column("low", pl.Float64, "lower end of its interval, cut at 0", optional=True),
     Column("high", pl.Float64, "upper end of its interval, cut at 1", optional=True),
     Column("n", pl.Int64, "how many prompts reach this position", optional=True),
+    Column("align", pl.String, "what lines are aligned by, such as start:question", optional=True, gaps=True),
+    Column("relative", pl.Float64, "within a segment: the bin's middle, from 0 to 1", optional=True, gaps=True),
+    Column("lacking", pl.Int64, "how many prompts are left out, as they lack the segment", optional=True),
     Column("inserted", pl.Float64, "the share of prompts whose token at this position is inserted", optional=True),
     Column("within", pl.Float64, "what an inserted token receives, mean within prompts, then over them", optional=True),
     Column("without", pl.Float64, "what any other token receives, likewise", optional=True),
@@ -75,17 +83,21 @@ def table(run: Run, options: LinesOptions) -> pl.DataFrame:
     compared = len(options.conditions_of(run)) > 1
     ranks = {model: _ranking(run, options, model) for model in {panel.model for panel in shown} if compared}
     colours = _colours(run, options)
+    align = options.align and options.align.align
+    relative = (pl.col("position") + 0.5) / align.bins if align and align.by == WITHIN else pl.lit(None)
     parts = []
     for panel in shown:
         lines = _lines(run, options, panel)
         known = _rank_columns(None if panel.also else ranks.get(panel.model), selection.place_of(run, options, panel))
         for form in _forms(options, panel):
             parts.append(
-                cut_to_shares(along_prompt(run, lines, shared=form == SHARED), "low", "high")
+                cut_to_shares(along_prompt(run, lines, shared=form == SHARED, align=align), "low", "high")
                 .with_columns(
                     **known,
                     panel=pl.lit(panel_title(panel)),
                     form=pl.lit(form),
+                    align=pl.lit(align and align.written, dtype=pl.String),
+                    relative=relative.cast(pl.Float64),
                     over=pl.lit(options.over),
                     colour=pl.col("series").replace_strict(colours, default=None, return_dtype=pl.String),
                 )
@@ -118,8 +130,9 @@ def _rank_columns(ranking: Ranking | None, place: tuple[int, int]) -> dict[str, 
 
 
 def _forms(options: LinesOptions, panel: PanelSpec) -> list[str]:
-    """Lines of several models have only their shared tokens in common."""
-    if any(each.model != panel.model for each in panel.also):
+    """Lines of several models have only their shared tokens in common; a segment rarely has others within it."""
+    within = options.align is not None and options.align.within is not None and options.form == "both"
+    if within or any(each.model != panel.model for each in panel.also):
         return [SHARED]
     return [SHARED, FULL] if options.form == "both" else [options.form]
 
@@ -139,8 +152,17 @@ def _lines(run: Run, options: LinesOptions, panel: PanelSpec) -> list[Line]:
     return lines
 
 
+def series_of(run: Run, options: LinesOptions, panel: PanelSpec) -> list[str]:
+    """The names of a panel's lines."""
+    return [line.series for line in _lines(run, options, panel)]
+
+
 def panel_title(panel: PanelSpec) -> str:
-    """Its head, or its heads."""
+    """Its head, or its heads; every model of the panel by name."""
+    models = list(dict.fromkeys(place.model for place in panel.places))
+    numbers = {(place.layer, place.head) for place in panel.places}
+    if len(numbers) == 1 and len(models) == len(panel.places):
+        return f"{sentences.listed(models)} Layer {panel.layer} Head {panel.head}"
     return sentences.listed([f"{each.model} Layer {each.layer} Head {each.head}" for each in panel.places])
 
 
