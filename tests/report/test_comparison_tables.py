@@ -65,7 +65,7 @@ def test_every_cell_of_the_page_says_what_its_own_q_says(compared: list[Compared
 def test_a_comparison_of_the_report_has_its_tables_for_each_query_group(
     reported: Run, compared: list[Compared]
 ) -> None:
-    first = comparison_section(compared[0], reported.study.measure.queries)
+    first = comparison_section(compared[0], reported.queries)
     assert first.heading == "filler minus none, one"
     titles = [block.heading for block in first.blocks if isinstance(block, Section)]
     assert "last: why it changes: diluted like all tokens, or redistributed" in titles

@@ -55,7 +55,7 @@ def _focus(found: Sequence[Compared]) -> Focus:
     """The comparisons, the query group and the classes that the page is mainly about."""
     first = found[0].comparison
     focus = None if first.kind == "run" else focus_of(first.one.run)
-    return focus or Focus([each.comparison for each in found], first.one.run.study.measure.queries[0], [])
+    return focus or Focus([each.comparison for each in found], first.one.run.queries[0], [])
 
 
 def _short(found: Sequence[Compared]) -> Iterator[Section]:
