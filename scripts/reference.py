@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import runpy
@@ -22,12 +23,14 @@ from attnscope.figures.kinds.lines import PanelSpec
 from attnscope.figures.validation import study_schema
 from attnscope.measures import KEY, MEASURES, Measure, TokenIds
 from attnscope.measures.names import map_measures
+from attnscope.quantities import QUANTITIES, Quantity
 from attnscope.registry import built_in_only
 from attnscope.report.comparisons import CLASSES, HEADS, MULTIVERSE
 from attnscope.runs.columns import EXPORTS, TABLES
 from attnscope.study import schema
 from attnscope.study.file import bundled_studies, read_study
 from attnscope.text.groups import GROUPS
+from attnscope.text.query_rules import QUERY_RULES, QueryRule
 from attnscope.text.rules import rules_by_key
 from attnscope.text.sets import PROMPT_SETS
 
@@ -40,6 +43,8 @@ FAMILIES = (  # what is added, its entry points, the dummy plugin's module, wher
     ("source of text to insert", "attnscope.sources", "countdown.py", "edits/sources/"),
     ("attention edit", "attnscope.attention_edits", "sharpen.py", "edits/attention/"),
     ("query group", "attnscope.query_groups", "newest.py", "text/groups/"),
+    ("query rule", "attnscope.query_rules", "sentences.py", "text/query_rules/"),
+    ("quantity", "attnscope.quantities", "times.py", "quantities/"),
     ("set of prompts", "attnscope.prompt_sets", "sums.py", "text/sets/"),
     ("measure", "attnscope.measures", "reach.py", "measures/"),
     ("kind of figure", "attnscope.figures", "lengths.py", "figures/kinds/"),
@@ -120,6 +125,7 @@ def _study_file() -> Iterator[str]:
         yield ""
         yield from _keys(part)
         yield from MORE.get(name, lambda: iter(()))()
+    yield from _quantities()
     yield "\n## Layers\n"
     yield "`all`, numbers from 0, or relative depths: " + (schema.DepthsSpec.model_fields["depths"].description or "")
     yield "\n## Bundled sets of prompts\n"
@@ -141,6 +147,28 @@ def _measures() -> Iterator[str]:
     for group in GROUPS.members.values():
         yield f"| `{group.name}` | {group.meaning} |"
     yield "| a segment's name | The tokens of that segment. |"
+    yield "\n### Query rules\n"
+    yield "Instead of a name, an entry of `queries` may be a mapping with the key of one rule. Rules that make a series"
+    yield "number its groups from 1; a prompt that is too short lacks the last ones, and is left out of those."
+    for key, rule in QUERY_RULES.members.items():
+        yield f"\n#### {key}\n"
+        yield inspect.cleandoc(rule.__doc__ or "")
+        yield ""
+        yield from _keys(rule)
+        for field, info in rule.model_fields.items():
+            if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+                yield f"\nKeys of `{field}`:\n"
+                yield from _keys(info.annotation)
+
+
+def _quantities() -> Iterator[str]:
+    yield "\n## quantities\n"
+    yield "Each entry has a name of your own and the key of one kind; see [definitions](definitions.md#quantities)."
+    for key, quantity in QUANTITIES.members.items():
+        yield f"\n### {key}\n"
+        yield inspect.cleandoc(quantity.__doc__ or "")
+        yield f"\nUnit: {quantity.unit}.{f' After {quantity.source}.' if quantity.source else ''}\n"
+        yield from _keys(quantity)
 
 
 def _figure_options() -> Iterator[str]:
@@ -211,8 +239,9 @@ def _words(annotation: Any) -> str:
     named = {str: "text", int: "number", float: "number", bool: "true or false", Any: "anything"}
     if annotation in named:
         return named[annotation]
-    if annotation in (Source, PromptEdit):
-        return "one source" if annotation is Source else "edit"
+    families = {Source: "one source", PromptEdit: "edit", QueryRule: "query rule", Quantity: "quantity"}
+    if annotation in families:
+        return families[annotation]
     return "mapping" if isinstance(annotation, type) and issubclass(annotation, BaseModel) else str(annotation)
 
 

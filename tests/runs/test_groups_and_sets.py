@@ -68,7 +68,7 @@ STUDY: dict[str, Any] = {
         "lookback": {"lookback": "whole context", "new": "answer"},
         "relevance": {"calibrated": "whole context", "by": "asked"},
         "often": {"rate": "question", "above": 0.1},
-        "retrieval": {"measured": "copied", "on": "all digits"},
+        "retrieval": {"measured": "copied", "of": "all digits"},
         "fading": {"decay": "whole context", "over": "tokens of writing"},
     },
     "measure": {

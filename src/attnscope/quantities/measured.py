@@ -21,19 +21,19 @@ class Measured(Quantity):
     source: ClassVar[str] = "Wu et al. 2024, Retrieval Head Mechanistically Explains Long-Context Factuality"
 
     measured: str = Field(min_length=1, description="A measure with one number per key, such as copied or top1.")
-    on: str = Field(min_length=1, description="A class or set.")
+    of: str = Field(min_length=1, description="A class or set.")
 
     @property
     def title(self) -> str:
-        return f"{self.measured} on {self.on}"
+        return f"{self.measured} on {self.of}"
 
     @property
     def token_sets(self) -> Iterator[Named]:
-        yield ("on",), self.on
+        yield ("of",), self.of
 
     @property
     def measures(self) -> Iterator[Named]:
         yield ("measured",), self.measured
 
     def values(self, shares: Shares) -> Floats:
-        return shares.mass(self.on, self.measured)
+        return shares.mass(self.of, self.measured)

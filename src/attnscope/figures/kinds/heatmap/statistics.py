@@ -131,7 +131,9 @@ def _means(options: HeatmapOptions, side: Side) -> pl.DataFrame:
         {"layer": layers, "head": heads, "value": mean_of_seen(flat, 0), "n": (~np.isnan(flat)).sum(0)},
         schema_overrides={"n": pl.Int64},
     )
-    tests: dict[str, pl.Expr | pl.Series] = {name: pl.lit(None, dtype=pl.Float64) for name in ("low", "high", "q", "floor", "same_q")}
+    tests: dict[str, pl.Expr | pl.Series] = {
+        name: pl.lit(None, dtype=pl.Float64) for name in ("low", "high", "q", "floor", "same_q")
+    }
     null = null_of(side.run, shown_measures(side.run, options))
     if null is not None:
         run = side.run
