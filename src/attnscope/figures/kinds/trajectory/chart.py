@@ -41,7 +41,11 @@ def legend(table: pl.DataFrame, look: Look) -> str:
         return ""
     own = table.group_by("panel", "series", maintain_order=True).first()
     others = own.filter(pl.col("against").is_not_null())["against"].unique(maintain_order=True).to_list()
-    against = f"from {sentences.listed(others)} at the same place" if others else "from the first of their line"
+    against = "from the first of their line"
+    if others:
+        own_tests = table.filter(~pl.col("against").is_in(others), pl.col("q").is_not_null())
+        first = " (its own: from their first)" if len(own_tests) else ""
+        against = f"from {sentences.listed(others)} at the same place{first}"
     return (
         f" Filled points differ {against}, paired by prompt (q < {FALSE_DISCOVERIES}); open points are not "
         "significant, or not tested."

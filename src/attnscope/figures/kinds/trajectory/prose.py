@@ -13,6 +13,7 @@ from attnscope.analysis.spread import CUT, INTERVAL, extent, is_cut
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Look
 from attnscope.figures.kinds.trajectory.options import TrajectoryOptions
+from attnscope.figures.kinds.trajectory.statistics import series_of
 from attnscope.figures.prose import Document, Strong, Table, Text, document
 from attnscope.measures.names import title_of
 
@@ -24,7 +25,8 @@ NAMED = 6  # places named one by one
 
 def look(run: Run, options: TrajectoryOptions, table: pl.DataFrame) -> Look:
     models = options.models_of(run)
-    whose = selection.group_words(selection.queries(run, options))
+    series = series_of(run, options)
+    whose = selection.group_words(selection.queries(run, options)) if series is None else _each(series)
     layers = selection.layers_words(run, options, models) if options.by is None else "each layer"
     relative = ", relative to uniform attention" if options.value == "enrichment" else ""
     of_classes = not options.measures or options.measures[0] in run.token_sets
@@ -46,10 +48,14 @@ def _words(run: Run, name: str) -> str:
     return title_of(name) or name if quantity is None else quantity.label or quantity.title
 
 
+def _each(series: str) -> str:
+    """A series in a caption: its title, or "each step" if the study named its groups."""
+    return series if " " in series else f"each {series}"
+
+
 def _title(run: Run, options: TrajectoryOptions) -> str:
-    if options.queries in run.series or not run.families:
-        return f"Along the {options.queries or next(iter(run.series), 'series')}"
-    return "While it is trained"
+    series = series_of(run, options)
+    return "While it is trained" if series is None else f"Along the {series}"
 
 
 def write(table: pl.DataFrame, look: Look) -> Document:

@@ -121,11 +121,15 @@ def groups(run: Run, options: TrajectoryOptions, series: str) -> Axis:
     return Axis(series, tracks, across=True)
 
 
+def series_of(run: Run, options: TrajectoryOptions) -> str | None:
+    """The series that the figure names; None for the training; without a training, the first series."""
+    if options.queries in run.series:
+        return options.queries
+    return None if run.families else next(iter(run.series), None)
+
+
 def axis_of(run: Run, options: TrajectoryOptions) -> Axis:
-    """Along a series that the figure names; else along the training; else along the first series."""
-    series = options.queries if options.queries in run.series else None
-    if series is None and not run.families:
-        series = next(iter(run.series), None)
+    series = series_of(run, options)
     return steps(run, options) if series is None else groups(run, options, series)
 
 
