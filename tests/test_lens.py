@@ -66,6 +66,18 @@ def test_a_batch_of_mixed_lengths_gives_each_prompt_what_it_gets_alone(lens: Len
         np.testing.assert_allclose(batched["entropy"], alone["entropy"], atol=NATS * DEEP)
 
 
+def test_answers_written_together_are_those_that_transformers_writes_to_each_prompt(lens: Lens) -> None:
+    import torch
+
+    texts = ["What is the capital of France?", "Hi", TEXT]
+    together = lens.generate_batch(texts, 12, chat=True)
+    for text, answer in zip(texts, together, strict=True):
+        ids = torch.tensor([[token.id for token in lens.tokenize(lens.render(text), chat=True)]])
+        written = lens.model.generate(ids, max_new_tokens=12, do_sample=False)[0, ids.shape[1] :]  # type: ignore[operator]
+        assert answer.text == lens.tokenizer.decode(written, skip_special_tokens=True)
+    assert "Paris" in together[0].text
+
+
 def test_heads_and_own_query_groups_can_be_picked(lens: Lens) -> None:
     whole = lens.measure(TEXT, queries=["all"], layers=[7])
     picked = lens.measure(TEXT, queries=["start", "all"], layers=[7], heads=[5, 2], rows={"start": [0]})

@@ -112,7 +112,7 @@ SHARED = ["llama", "qwen2", "gemma3 text, window", "mistral, window", "gpt2", "f
 def test_prompts_of_different_lengths_are_answered_together(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = architectures.tiny(name)
     shapes = []
-    generate = model.generate
+    generate: Any = model.generate
 
     def counted(ids: Tensor, **more: Any) -> Any:
         shapes.append(tuple(ids.shape))
@@ -130,7 +130,7 @@ def test_prompts_of_different_lengths_are_answered_together(name: str, monkeypat
 
 
 class Leaky(nn.Module):
-    """An embedding that mixes in the token before, pad or not."""
+    """An embedding that mixes in the mean over all tokens, pads included."""
 
     def __init__(self, inner: Any) -> None:
         super().__init__()
