@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def figure(
     kind: Annotated[
-        str, typer.Argument(help="bars, lines, heatmap, strip, spread, decomposition, or a plugin's kind.")
+        str, typer.Argument(help="bars, lines, heatmap, strip, spread, decomposition, trajectory, or a plugin's kind.")
     ],
     tables: Annotated[
         list[str],
