@@ -73,6 +73,30 @@ def test_training_stopped_and_resumed_ends_in_the_same_weights(model: str, tmp_p
     assert all(torch.equal(each, straight.parameters[name]) for name, each in resumed.parameters.items())
 
 
+def test_adapters_kept_on_the_way_are_those_of_a_training_that_ends_there(model: str, tmp_path: Path) -> None:
+    settings = settings_of(FEW, batch=2, rate=0.05)
+    Training(load(model), settings, tmp_path / "out").run(until=5, keep=2)
+    assert sorted(path.name for path in (tmp_path / "out").glob("checkpoint-*")) == [
+        f"checkpoint-{step}" for step in (2, 4, 5)
+    ]
+    short = Training(load(model), settings, tmp_path / "short")
+    short.run(until=4)
+    short.save_adapter(tmp_path / "short" / "adapter")
+    kept, ended = (load(model, adapter=tmp_path / name) for name in ("out/checkpoint-4", "short/adapter"))
+    weights = ended.model.state_dict()
+    assert all(torch.equal(each, weights[name]) for name, each in kept.model.state_dict().items())
+
+
+def test_a_placebo_has_the_same_puzzles_and_answers_but_not_together(model: str, tmp_path: Path) -> None:
+    real, placebo = (
+        Training(load(model), settings_of(FEW, placebo=each), tmp_path / f"{each}")._examples(FEW, 0)
+        for each in (False, True)
+    )
+    assert [each.prompt for each in placebo] == [each.prompt for each in real]
+    assert sorted(each.answer for each in placebo) == sorted(each.answer for each in real)
+    assert sum(one.answer != two.answer for one, two in zip(real, placebo, strict=True)) > len(real) / 2
+
+
 def test_a_checkpoint_of_other_settings_is_refused(model: str, tmp_path: Path) -> None:
     Training(load(model), settings_of(FEW), tmp_path).run(until=1)
     with pytest.raises(AttnscopeError, match=r"other settings.*--out"):

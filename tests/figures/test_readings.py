@@ -210,6 +210,7 @@ TABLES: dict[str, list[dict[str, Any]]] = {
     "strip": [{"panel": "P", "position": 0, "token": "a", "attention": 0.5}],
     "decomposition": [{"panel": "P", "token_class": "c", "quantity": "change", "value": 0.5}],
     "spread": [{"panel": "P", "series": "s", "prompt": 0, "value": 0.5}],
+    "trajectory": [{"panel": "P", "series": "s", "x": 0.0, "value": 0.5}],
 }
 
 

@@ -228,3 +228,15 @@ def test_a_run_opened_again_knows_its_checkpoints_without_their_folders(study: P
     run = Run(tmp_path / "run")
     assert run.families == {"tuned": [f"tuned step {step}" for step in (0, 5, 10, 100)]}
     assert run.compared_models == ["tuned step 0", "tuned step 100"]
+
+
+def test_trainings_that_begin_with_the_same_model_are_not_compared_there(study: Path, tmp_path: Path) -> None:
+    checkpoint(tmp_path / "again", 7)
+    lines = study.read_text().splitlines()
+    lines.insert(3, f'  - {{label: again, source: {tmp_path / "base"}, checkpoints: "{tmp_path}/again/checkpoint-*"}}')
+    study.write_text("\n".join(lines))
+    run = run_study(study, tmp_path / "run")
+    assert [each.name for each in comparisons(run) if each.kind == "model" and each.one.condition == "none"] == [
+        "tuned step 100 minus tuned step 0, none",
+        "again step 7 minus again step 0, none",
+    ]

@@ -25,7 +25,7 @@ prompts:
   set: blocks
   count: 6
   options: {{part: held-out, moves: [translate], least: 4, most: 4}}
-classes: {{hash: "#", star: "*", whitespace: {{regex: "\\s"}}}}
+classes: {{hash: "#", star: "*", whitespace: {{regex: '[ ]'}}}}
 measure: {{queries: [last]}}
 figures:
   - {{name: while-trained, kind: trajectory}}

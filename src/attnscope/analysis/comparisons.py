@@ -119,9 +119,19 @@ def _of_models(run: Run) -> Iterator[Comparison]:
     trained = {labels[-1]: labels[0] for labels in run.families.values() if len(labels) > 1}
     for model in run.compared_models:
         other = trained.get(model, run.models[0])
+        if model not in trained and _is_start(run, model) and _weights(run, model) == _weights(run, other):
+            continue  # two trainings that began with the same model
         names = [name for name in run.conditions if run.study.condition(name).redraws is None]
         if model != other:
             yield from (Comparison("model", Side(run, other, name), Side(run, model, name)) for name in names)
+
+
+def _is_start(run: Run, model: str) -> bool:
+    return any(labels[0] == model for labels in run.families.values())
+
+
+def _weights(run: Run, model: str) -> set[str]:
+    return run.manifest.models[model].weights
 
 
 def placebo_for(comparison: Comparison) -> Comparison | None:

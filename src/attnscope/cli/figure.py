@@ -18,7 +18,7 @@ def figure(
     kind: Annotated[
         str,
         typer.Argument(
-            help="bars, lines, heatmap, strip, spread, decomposition, or a plugin's kind.",
+            help="bars, lines, heatmap, strip, spread, decomposition, trajectory, or a plugin's kind.",
             autocompletion=completion.kinds,
         ),
     ],

@@ -27,7 +27,8 @@ def look(run: Run, options: TrajectoryOptions, table: pl.DataFrame) -> Look:
     models = options.models_of(run)
     series = series_of(run, options)
     whose = selection.group_words(selection.queries(run, options)) if series is None else _each(series)
-    layers = selection.layers_words(run, options, models) if options.by is None else "each layer"
+    heads = selection.heads_words(run, options)
+    over = f"{heads} of a layer" if options.by else f"{selection.layers_words(run, options, models)} and {heads}"
     relative = ", relative to uniform attention" if options.value == "enrichment" else ""
     of_classes = not options.measures or options.measures[0] in run.token_sets
     most = extent(table["n"])[1]
@@ -36,7 +37,7 @@ def look(run: Run, options: TrajectoryOptions, table: pl.DataFrame) -> Look:
     return Look(
         title=options.title or _title(run, options),
         y=options.y or (f"share of attention{relative}" if of_classes else _words(run, options.measures[0])),
-        caption=f"Attention from {whose}; mean over {layers} and {selection.heads_words(run, options)}, then over n = "
+        caption=f"Attention from {whose}; mean over {over}, then over n = "
         f"{selection.prompts_words(run, table['n'])}; {band}."
         + (" Layers and heads are numbered from 1." if options.number_from else ""),
         number_from=options.number_from,
@@ -151,9 +152,9 @@ def _between(first: Row, rows: Sequence[Row], last: bool | None) -> str:
     different = [row for row in rows if differs(row)]
     most = max(rows, key=lambda row: abs(row["difference"]))
     if not different:
-        return f"None of the {len(rows)} places between differs significantly from {_at(first)}."
+        return f"None of the {len(rows)} points between differs significantly from {_at(first)}."
     places = "" if len(different) == len(rows) or len(different) > NAMED else f" ({_places(different)})"
-    words = f"Of the {len(rows)} places between, {len(different)} differ{'s' * (len(different) == 1)} significantly"
+    words = f"Of the {len(rows)} points between, {len(different)} differ{'s' * (len(different) == 1)} significantly"
     way = "above" if most["difference"] > 0 else "below"
     peak = f"; the farthest is {_at(most)}, {way} it by {sentences.number(abs(most['difference']))}"
     return f"{words} from {_at(first)}{places}{peak if differs(most) else ''}."
