@@ -49,7 +49,8 @@ def draw(table: pl.DataFrame, look: Look) -> Description:
 def legend(table: pl.DataFrame, look: Look) -> str:
     if table["q"].is_null().all():
         return ""
-    return f" Ticks at the bottom: different from the first line, paired by prompt (q < {FALSE_DISCOVERIES})."
+    tested = f"paired by prompt (q < {FALSE_DISCOVERIES} among its positions)"
+    return f" Ticks at the bottom: different from the first line, {tested}."
 
 
 def _panel(panel: pl.DataFrame, title: str, y: str, x: str, scale: alt.Scale, width: int) -> Description:

@@ -19,6 +19,7 @@ from attnscope.figures.kinds.lines.statistics import panels
 from attnscope.figures.prose import Document, Strong, Text, by_panel, document
 
 INSERTED = "What an inserted token receives, on average within a prompt, and what others do, "
+AMONG = "q is the false discovery rate among the positions of a line."
 OVER = {"visible": "\nmean over the queries\nthat see the token", "all": "\nmean over all queries"}
 
 
@@ -93,6 +94,7 @@ def write(table: pl.DataFrame, look: Look) -> Document:
                 *_lines_of(table, titles),
                 f"Rows: {'; '.join(X_TITLES.get(form, form) for form in forms)}.",
                 look.caption,
+                AMONG if table["q"].is_not_null().any() else None,
             ],
             "Axes": [
                 *(f"Horizontal, {form}: {_reach(table.filter(pl.col('form') == form))}." for form in forms),
@@ -158,8 +160,18 @@ def _parting(part: pl.DataFrame) -> tuple[str, str] | None:
     if widest["gap"] == 0:
         return "Equal wherever they overlap", sentences.listed(list(lines))
     gap = f"{'+' if widest['gap'] > 0 else '-'}{sentences.number(abs(widest['gap']))} at position {widest['position']}"
-    above = f"above at {int((both['gap'] > 0).sum())} of {sentences.counted(len(both), 'position')}"
-    return f"Largest difference, {two} minus {one}", f"{gap}, {above}"
+    tested = _tested_at(lines[two], one, widest["position"])
+    above = f"above at {int((both['gap'] > 0).sum())} of {sentences.counted(len(both), 'position')}, significant or not"
+    return f"Largest difference, {two} minus {one}", f"{gap} ({tested}); {above}"
+
+
+def _tested_at(line: pl.DataFrame, other: str, position: int) -> str:
+    """Whether a line differs from another one at a position."""
+    row = line.filter(pl.col("position") == position).row(0, named=True)
+    if row["against"] != other or row["q"] is None:
+        return "not tested"
+    verdict = "significant" if row["q"] < FALSE_DISCOVERIES else "not significant"
+    return f"{verdict}, {sentences.rate(row['q'])}"
 
 
 def _differing(line: pl.DataFrame) -> tuple[str, str] | None:
