@@ -13,7 +13,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from attnscope.analysis.cache import FOLDER
+from attnscope.analysis.compared import compare
+from attnscope.analysis.comparisons import Comparison
 from attnscope.analysis.run import Run
+from attnscope.analysis.sides import Side
 from attnscope.explorer.app import make_app
 from attnscope.explorer.runs import ServedRuns
 from attnscope.explorer.views.choices import HeadChoice
@@ -186,6 +189,49 @@ def test_what_one_side_has_none_of_is_not_tested(explored: Run) -> None:
         assert row.q is None  # inserted tokens are queries too
     same = pair(explored, HeadSide(place, "none"), HeadSide(place, "none"))
     assert not any(row.significant for row in same.rows)
+
+
+def test_a_difference_has_the_same_q_as_in_the_comparisons_and_on_the_map(explored: Run) -> None:
+    place = HeadChoice("one", 1, 2, "last")
+    shown = pair(explored, HeadSide(place, "none"), HeadSide(place, "filler"))
+    comparison = Comparison("condition", Side(explored, "one", "none"), Side(explored, "one", "filler"))
+    wanted = {"queries": "last", "quantity": "mass", "layer": 1, "head": 2}
+    rows = {row["token_class"]: row for row in compare(comparison).heads.filter(**wanted).iter_rows(named=True)}
+    assert [row.token_class for row in shown.rows] == list(rows)
+    for row in shown.rows:
+        known = rows[row.token_class]
+        assert (row.difference, row.q, row.significant) == (known["difference"], known["q"], known["sure"])
+    spec = {"name": "map", "kind": "heatmap", "measure": "question", "queries": "last", "models": ["one"]}
+    spec["difference"] = ["none", "filler"]
+    cells = make_figure(explored, options_of(FigureSpec.model_validate(spec))).table
+    assert cells.filter(layer=1, head=2)["q"].to_list() == [rows["question"]["q"]]
+    assert any("among all heads and classes" in fact for fact in shown.facts)
+    turned = pair(explored, HeadSide(place, "filler"), HeadSide(place, "none"))
+    by_name = {row.token_class: row for row in turned.rows}
+    for row in shown.rows:
+        other = by_name[row.token_class]
+        assert other.difference == pytest.approx(-(row.difference or 0))
+        assert other.q == row.q
+        assert (other.left, other.right) == (row.right, row.left)
+        assert row.low is None or (other.low, other.high) == pytest.approx((-(row.high or 0), -row.low))
+
+
+def test_heads_that_the_run_does_not_pair_are_tested_among_their_classes(explored: Run) -> None:
+    left, right = HeadChoice("one", 1, 2, "last"), HeadChoice("one", 0, 1, "last")
+    shown = pair(explored, HeadSide(left, "none"), HeadSide(right, "none"))
+    assert any("among the classes of this pair" in fact for fact in shown.facts)
+    for row in shown.rows:
+        assert row.low is None or -1 <= row.low <= (row.high or 0) <= 1
+
+
+def test_models_are_compared_the_same_way_round_as_in_the_run(explored: Run) -> None:
+    place, other = HeadChoice("one", 1, 2, "last"), HeadChoice("two", 1, 2, "last")
+    there = pair(explored, HeadSide(place, "none"), HeadSide(other, "none"))
+    back = pair(explored, HeadSide(other, "none"), HeadSide(place, "none"))
+    assert [row.q for row in there.rows] == [row.q for row in back.rows]
+    for row, turned in zip(there.rows, back.rows, strict=True):
+        assert (row.left, row.right) == (turned.right, turned.left)
+        assert (row.difference or 0) == -(turned.difference or 0)
 
 
 def test_changes_of_a_head_are_those_of_the_tables(explored: Run) -> None:

@@ -152,7 +152,7 @@ def test_a_difference_has_its_interval_and_its_significance() -> None:
     assert "is 0.1000; too few prompts for a test." in bars(0.1, None, pairs=4)
     assert "is 0.1000; no test is possible with these clusters of prompts." in bars(0.1, None)
     assert "two minus one, paired by prompt, is 0.1000" in bars(0.1, 0.01, pairs=None)
-    assert "two is above one, 0.5000 to 0.4000, by 0.1000" in bars(None, None)
+    assert "two is above one, 0.5000 to 0.4000, by 0.1000 (x1.25); not tested" in bars(None, None)
 
 
 @pytest.mark.parametrize(

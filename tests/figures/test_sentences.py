@@ -25,9 +25,11 @@ def test_a_trend_holds_at_every_step_or_is_not_claimed() -> None:
 
 def test_a_comparison_tells_the_larger_and_whether_intervals_are_apart() -> None:
     apart = sentences.comparison("L", ("x", 0.4, 0.35, 0.45), ("y", 0.2, 0.15, 0.25))
-    assert apart == "L: x is above y, 0.4000 to 0.2000, by 0.2000 (x2.00); their intervals do not overlap."
+    assert apart == "L: x is above y, 0.4000 to 0.2000, by 0.2000 (x2.00); not tested, their intervals do not overlap."
     swapped = sentences.comparison("L", ("x", 0.2, 0.15, 0.25), ("y", 0.4, 0.35, 0.45))
-    assert swapped == "L: y is above x, 0.4000 to 0.2000, by 0.2000 (x2.00); their intervals do not overlap."
+    assert (
+        swapped == "L: y is above x, 0.4000 to 0.2000, by 0.2000 (x2.00); not tested, their intervals do not overlap."
+    )
     touching = sentences.comparison("L", ("x", 0.3, 0.2, 0.4), ("y", 0.2, 0.1, 0.3))
     assert touching is not None
     assert touching.endswith("their intervals overlap.")
@@ -44,9 +46,12 @@ def test_the_leading_part_is_told_with_its_share() -> None:
 
 
 def test_all_none_and_some_are_told_apart() -> None:
-    assert sentences.consistent("x", "y", ["A", "B"], [True, True]) == "x is above y in all of A and B."
-    assert sentences.consistent("x", "y", ["A", "B"], [False, False]) == "x is above y in none of A and B."
-    assert sentences.consistent("x", "y", ["A", "B", "C"], [True, False, True]) == "x is above y in 2 of 3: A and C."
+    assert sentences.consistent("x", "y", ["A", "B"], [True, True]) == "x is above y in all of A and B; not tested."
+    assert sentences.consistent("x", "y", ["A", "B"], [False, False]) == "x is above y in none of A and B; not tested."
+    assert (
+        sentences.consistent("x", "y", ["A", "B", "C"], [True, False, True])
+        == "x is above y in 2 of 3: A and C; not tested."
+    )
     assert sentences.consistent("x", "y", ["A"], [True]) is None
 
 

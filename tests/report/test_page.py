@@ -142,7 +142,9 @@ def test_a_report_opens_from_a_file_draws_every_chart_and_asks_nobody(
 def test_the_evidence_on_the_page_is_that_of_the_files(reported: Run) -> None:
     document = evidence_card(reported)
     written: dict[str, Any] = json.loads((reported.path / "evidence.json").read_text(encoding="utf-8"))
-    assert [section["heading"] for section in written["sections"]] == ["one", "Prompts", "Made with"]
+    assert [section["heading"] for section in written["sections"]] == [
+        *("How much was checked", "one", "Prompts", "Made with")
+    ]
     shown = page_of(reported).words.split("Evidence", 1)[1]
     for section in written["sections"]:
         for item in section["items"]:

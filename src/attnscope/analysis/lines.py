@@ -22,7 +22,7 @@ from attnscope.analysis.profiles import shown
 from attnscope.analysis.received import HeadChoice, head_along, seen_along, tokens_of
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import Side
-from attnscope.analysis.spread import mean_of_seen
+from attnscope.analysis.spread import cut_to_differences, mean_of_seen
 from attnscope.errors import AttnscopeError
 from attnscope.text.alignment import carry_over
 from attnscope.text.segments import Span, Text
@@ -138,7 +138,8 @@ _DIFFERENCE = ("difference", "difference_low", "difference_high", "p", "q")
 def _against(apart: Floats, clusters: NDArray[np.int64], seed: int) -> dict[str, Floats]:
     """The statistics of a line minus another one within prompts, (prompts, positions)."""
     result = effects(apart, clusters=clusters, seed=seed)
-    return dict(zip(_DIFFERENCE, (result.mean, result.low, result.high, result.p, result.q), strict=True))
+    ends = cut_to_differences(result.low, result.high)
+    return dict(zip(_DIFFERENCE, (result.mean, *ends, result.p, result.q), strict=True))
 
 
 class _MeanLine:

@@ -24,6 +24,7 @@ from attnscope.analysis.matching import matched
 from attnscope.analysis.one_way import one_way
 from attnscope.analysis.received import HeadChoice, read_attention
 from attnscope.analysis.sides import MASS, Side
+from attnscope.analysis.spread import cut_to_differences
 from attnscope.text.classes import OTHER, SHARES, membership, shared_by
 from attnscope.text.segments import Span
 from attnscope.text.tokens import Token
@@ -69,7 +70,8 @@ def multiverse(comparison: Comparison) -> pl.DataFrame:
 def _numbers(apart: Floats, comparison: Comparison, prompts: NDArray[np.int64]) -> dict[str, float]:
     run = comparison.one.run
     effect = effects(apart[:, None], clusters=run.clusters(prompts), seed=run.study.seed)
-    values = (effect.mean[0], effect.low[0], effect.high[0], effect.p[0])
+    low, high = cut_to_differences(effect.low, effect.high)
+    values = (effect.mean[0], low[0], high[0], effect.p[0])
     return dict(zip(("difference", "low", "high", "p"), map(float, values), strict=True))
 
 

@@ -6,6 +6,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+Floats = NDArray[np.float64]
+
 CONFIDENCE = 0.95
 CUT = ", cut at 0 and 1"  # what captions say of intervals of shares that reach beyond them
 INTERVAL = "95 % interval of the mean over prompts (t)"
@@ -14,6 +16,11 @@ INTERVAL = "95 % interval of the mean over prompts (t)"
 def cut_to_shares(frame: pl.DataFrame, *ends: str) -> pl.DataFrame:
     """A share is between 0 and 1, and so is its mean: ends of intervals beyond that are moved there."""
     return frame.with_columns(pl.col(*ends).clip(0, 1))
+
+
+def cut_to_differences(low: Floats, high: Floats) -> tuple[Floats, Floats]:
+    """A difference of two shares is between -1 and 1: ends of intervals beyond that are moved there."""
+    return np.clip(low, -1, 1), np.clip(high, -1, 1)
 
 
 def is_cut(mean: pl.Series, low: pl.Series, high: pl.Series) -> bool:

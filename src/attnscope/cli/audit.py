@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from attnscope.runs.cells import Cell
     from attnscope.runs.request import RunRequest
 
-GROUNDS = ("#b2182b", "#2166ac", "#1b7837", "#762a83", "#e08214", "#35978f", "#8c510a", "#555555")
+GROUNDS = ("#b2182b", "#2166ac", "#1b7837", "#762a83", "#e08214", "#35978f", "#8c510a", "#c51b7d")
 
 
 def tokens(

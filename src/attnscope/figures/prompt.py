@@ -8,10 +8,10 @@ import altair as alt
 import polars as pl
 
 from attnscope.arguments import counted
+from attnscope.figures.selection import PALETTE
 from attnscope.records import Record
 from attnscope.text.classes import OTHER
 
-PALETTE = ("#d62728", "#1f77b4", "#8c8c8c", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#bcbd22")
 WIDTH = 720
 
 

@@ -25,6 +25,7 @@ from attnscope.text.groups import group_words as group_words
 # None is gray: that means not significant.
 PALETTE = ("#b2182b", "#4393c3", "#fdb863", "#173f5f", "#f4b6c8", "#8073ac", "#a6dba0", "#7f3b08")
 LAYOUTS = {"chat": "in the chat template", "plain": "as plain text"}
+OTHERS = "#fbeebc"  # of the class `other`: pale, and not gray either
 LINES = ("#1f77b4", "#ff7f0e", "#2ca02c", "#9467bd", "#8c564b", "#17becf")
 
 
@@ -186,11 +187,11 @@ def colours_of(table: pl.DataFrame, column: str, palette: Sequence[str]) -> dict
 
 
 def class_colours(run: Run, names: Sequence[str]) -> dict[str, str]:
-    """By label; `other` is nearly white."""
+    """By label; `other` is pale."""
     specs = {**run.study.also, **run.study.classes}
     given = {name: specs[name].colour for name in names if name in specs}
     return {
-        class_label(run, name): given.get(name) or ("#eeeeee" if name == OTHER else PALETTE[place % len(PALETTE)])
+        class_label(run, name): given.get(name) or (OTHERS if name == OTHER else PALETTE[place % len(PALETTE)])
         for place, name in enumerate(names)
     }
 

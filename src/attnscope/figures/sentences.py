@@ -85,16 +85,19 @@ def extreme(values: Mapping[str, float], what: str, *, most: bool) -> str | None
 
 
 def trend(values: Mapping[str, float], what: str) -> str | None:
-    """Whether values rise or fall at every step of an order."""
+    """Whether values rise or fall at every step of an order; steps are not tested, and it says so."""
     given, names = list(values.values()), list(values)
     if len(given) < 3:
         return None
     steps = [after - before for before, after in pairwise(given)]
     if all(step > 0 for step in steps):
-        return f"{what} rises at every step from {names[0]} ({number(given[0])}) to {names[-1]} ({number(given[-1])})."
-    if all(step < 0 for step in steps):
-        return f"{what} falls at every step from {names[0]} ({number(given[0])}) to {names[-1]} ({number(given[-1])})."
-    return None
+        way = "rises"
+    elif all(step < 0 for step in steps):
+        way = "falls"
+    else:
+        return None
+    ends = f"from {names[0]} ({number(given[0])}) to {names[-1]} ({number(given[-1])})"
+    return f"{what} {way} at every step {ends}; the steps are not tested."
 
 
 def comparison(
@@ -102,7 +105,7 @@ def comparison(
     first: tuple[str, float, float | None, float | None],
     second: tuple[str, float, float | None, float | None],
 ) -> str | None:
-    """Which of two is larger, by how much, and whether their intervals overlap."""
+    """Which of two is larger, by how much, and whether their intervals overlap; that is no test, and it says so."""
     (one, a, a_low, a_high), (two, b, b_low, b_high) = first, second
     if a == b:
         return f"{where}: {one} and {two} are equal ({number(a)})."
@@ -115,8 +118,8 @@ def comparison(
     if less > 0:
         sentence += f" (x{more / less:.2f})"
     if low is None or high is None:
-        return f"{sentence}."
-    return f"{sentence}; their intervals {'do not overlap' if low > high else 'overlap'}."
+        return f"{sentence}; not tested."
+    return f"{sentence}; not tested, their intervals {'do not overlap' if low > high else 'overlap'}."
 
 
 def leader(values: Mapping[str, float]) -> str | None:
@@ -137,12 +140,12 @@ def lead(where: str, values: Mapping[str, float]) -> str | None:
 
 
 def consistent(who: str, other: str, where: Sequence[str], above: Sequence[bool]) -> str | None:
-    """Whether one is above the other everywhere, or nowhere."""
+    """Whether one is above the other everywhere, or nowhere; of what is not tested, and it says so."""
     if len(where) < 2:
         return None
     if all(above):
-        return f"{who} is above {other} in all of {listed(list(where))}."
+        return f"{who} is above {other} in all of {listed(list(where))}; not tested."
     if not any(above):
-        return f"{who} is above {other} in none of {listed(list(where))}."
+        return f"{who} is above {other} in none of {listed(list(where))}; not tested."
     here = [name for name, flag in zip(where, above, strict=True) if flag]
-    return f"{who} is above {other} in {len(here)} of {len(where)}: {listed(here)}."
+    return f"{who} is above {other} in {len(here)} of {len(where)}: {listed(here)}; not tested."

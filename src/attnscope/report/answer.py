@@ -198,7 +198,8 @@ def _others(run: Run, others: list[Comparison], row: Row) -> str:
         if other is not None:
             place = each.one.model if each.kind != "model" else selection.condition_label(run, each.one.condition)
             shown = sentences.with_interval(other["difference"], other["low"], other["high"])
-            parts.append(f"{shown}{'' if other['sure'] else ', not significant,'} in {place}")
+            verdict = "" if other["sure"] else ", not tested," if other["q"] is None else ", not significant,"
+            parts.append(f"{shown}{verdict} in {place}")
     return f"The same comparison gives {sentences.listed(parts)}." if parts else ""
 
 
@@ -255,7 +256,7 @@ def _robust(run: Run, comparison: Comparison, rows: Sequence[Row]) -> Iterator[s
         each = found.get(row["token_class"])
         if each is None or not each["choices"]:
             continue
-        what = f"The sign of the effect{f' on {_class(run, row)}' if len(rows) > 1 else ''}"
+        what = f"The sign of the difference{f' on {_class(run, row)}' if len(rows) > 1 else ''}"
         if each["flips"]:
             yield f"{what} depends on how one counts: it flips with {each['flips']}."
         else:

@@ -19,7 +19,7 @@ from attnscope.analysis.sides import MASS
 from attnscope.figures import sentences
 from attnscope.figures.prose import Block, Bullets, Document, Paragraph, Section, Table
 from attnscope.report.answer import Focus, answer, focus_of
-from attnscope.report.comparison_tables import ends, facts, sign, signed
+from attnscope.report.comparison_tables import ends, how_compared, sign, signed
 
 Row = Mapping[str, Any]
 
@@ -44,7 +44,7 @@ def comparison_page(found: Sequence[Compared]) -> Document:
     focus = _focus(found)
     families = {title: [each for each in found if each.comparison.kind in kinds] for title, kinds in FAMILIES.items()}
     tables = [_family(title, mine, focus.queries) for title, mine in families.items() if mine]
-    made = Paragraph(" ".join(dict.fromkeys(facts(each)[0] for each in found)))
+    made = Paragraph(" ".join(dict.fromkeys(sentence for each in found for sentence in how_compared(each))))
     sections = [*_short(found), *tables, *_carriers(found, focus)]
     return Document(
         "Comparisons", (*sections, Section("More", (made, Bullets(tuple(filter(None, _more(found, focus.queries)))))))

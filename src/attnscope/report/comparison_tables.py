@@ -73,8 +73,8 @@ def summary(found: Compared, queries: str) -> list[Sheet]:
     return [each for each in (classes, heads) if each.rows]
 
 
-def facts(found: Compared) -> list[str]:
-    """Sentences about how the comparison was made."""
+def how_compared(found: Compared) -> list[str]:
+    """Sentences about what was compared and what the sides differ in."""
     some = found.overall.filter(pl.col("n") > 0)
     least, most = int(some["n"].min() or 0), int(some["n"].max() or 0)  # type: ignore[arg-type]
     clusters = int(some["clusters"].max() or 0)  # type: ignore[arg-type]
@@ -87,11 +87,18 @@ def facts(found: Compared) -> list[str]:
         known += [f"{sentences.counted(left, 'prompt')} that only one side has: left out."] if left else []
     else:
         known = [f"n = {len(one)} and {len(two)} prompts, different in each run, so not paired; {found.method}."]
-    known += _differing(found)
-    known += [
+    overlaps = [
         f"{name} is without {sentences.listed(others)}, which {'has' if len(others) == 1 else 'have'} these tokens."
         for name, others in found.comparison.one.run.manifest.overlaps.items()
     ]
+    return [*known, *_differing(found), *overlaps]
+
+
+def facts(found: Compared) -> list[str]:
+    """Sentences about how the comparison was made."""
+    some = found.overall.filter(pl.col("n") > 0)
+    most, clusters = int(some["n"].max() or 0), int(some["clusters"].max() or 0)  # type: ignore[arg-type]
+    known = how_compared(found)
     if found.method != BY_NUMBER:
         arms = _pairs_of_sides(found)
         pairs = found.heads.unique(["layer", "head"])
@@ -195,7 +202,7 @@ def _decomposition(overall: pl.DataFrame) -> Sheet:
             continue
         cells = (ends(row), ends(diluted[name]), ends(other), sign(other["q"]), _counts(other))
         rows.append((name, *cells))
-        grayed.append(row["sure"] is False)
+        grayed.append(other["sure"] is False)  # as its q says, which is the one shown
     columns = ("class", "change", "dilution", "redistribution", "q of redistribution", "heads")
     return Sheet("why it changes: diluted like all tokens, or redistributed", columns, rows, grayed)
 

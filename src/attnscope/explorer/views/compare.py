@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import polars as pl
 
+from attnscope.analysis.compared import family
+from attnscope.analysis.comparisons import Comparison, Kind
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES, discoveries
 from attnscope.analysis.effects import effects
 from attnscope.analysis.matching import BY_NUMBER, matched
 from attnscope.analysis.one_way import one_way
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import MASS, Side, masses
-from attnscope.analysis.spread import mean_of_seen
+from attnscope.analysis.spread import cut_to_differences, mean_of_seen
 from attnscope.explorer.responses import Pair, PairRow
 from attnscope.explorer.views.choices import HeadChoice, check_name
 from attnscope.figures import selection, sentences
@@ -37,6 +40,9 @@ def pair(run: Run, left: HeadSide, right: HeadSide) -> Pair:
     """Right minus left by class, within prompts."""
     for side in (left, right):
         side.check(run)
+    known = _known_pair(run, left, right)
+    if known is not None:
+        return known
     prompts, values = _shared_masses(run, left, right)
     differences = values[1] - values[0]
     lacking = ~(np.nan_to_num(values[0]).any(0) & np.nan_to_num(values[1]).any(0))
@@ -45,6 +51,7 @@ def pair(run: Run, left: HeadSide, right: HeadSide) -> Pair:
     certain = _by_edits(run, left, right)
     rates = discoveries(np.where([name in certain for name in run.token_sets], np.nan, estimated.p))
     floor = _rounding(run, (left, right))
+    low, high = cut_to_differences(estimated.low, estimated.high)
     means = [mean_of_seen(each, 0) for each in values]
     rows = []
     for number, name in enumerate(run.token_sets):
@@ -55,14 +62,58 @@ def pair(run: Run, left: HeadSide, right: HeadSide) -> Pair:
                 left=_known(means[0][number]),
                 right=_known(means[1][number]),
                 difference=difference,
-                low=_known(estimated.low[number]),
-                high=_known(estimated.high[number]),
+                low=_known(low[number]),
+                high=_known(high[number]),
                 q=q,
                 significant=_significant(difference, q, floor),
                 n=int(estimated.n[number]),
             )
         )
     return Pair(rows=rows, facts=list(_facts(run, left, right, prompts.tolist())))
+
+
+def _known_pair(run: Run, left: HeadSide, right: HeadSide) -> Pair | None:
+    """Of heads that the run's comparisons pair: their rows there, so that a difference has one q wherever it is shown.
+
+    None for other heads, or attention from different queries: the run does not compare them.
+    """
+    order = [run.models.index(side.head.model) for side in (left, right)]
+    turned = order[0] > order[1]  # models are compared with the first
+    one, two = (right, left) if turned else (left, right)
+    if one.head.queries != two.head.queries or (one.head.model, one.condition) == (two.head.model, two.condition):
+        return None
+    kind: Kind = "condition" if one.head.model == two.head.model else "model"
+    comparison = Comparison(kind, *(Side(run, side.head.model, side.condition) for side in (one, two)))
+    tables = family(comparison, one.head.queries, MASS)
+    if tables is None:
+        return None
+    places = (pl.col("layer") == one.head.layer, pl.col("head") == one.head.head)
+    places += (pl.col("layer_two") == two.head.layer, pl.col("head_two") == two.head.head)
+    rows = list(tables[0].filter(*places).iter_rows(named=True))
+    prompts = sorted(comparison.prompts_of[0] & comparison.prompts_of[1])
+    if not rows:
+        return None
+    facts = list(_facts(run, left, right, prompts, known=True))
+    return Pair(rows=[_known_row(run, row, turned) for row in rows], facts=facts)
+
+
+def _known_row(run: Run, row: dict[str, Any], turned: bool) -> PairRow:
+    """A row of a comparison; turned: left and right are the other way round."""
+    ends = ("two", "one") if turned else ("one", "two")
+    sign = -1 if turned else 1
+    low, high = (None if row[end] is None else sign * row[end] for end in ("low", "high"))
+    lacking = not (row["one"] and row["two"])  # a class that one side lacks has no difference
+    return PairRow(
+        token_class=selection.class_label(run, row["token_class"]),
+        left=row[ends[0]],
+        right=row[ends[1]],
+        difference=sign * row["difference"],
+        low=None if lacking else high if turned else low,
+        high=None if lacking else low if turned else high,
+        q=row["q"],
+        significant=row["sure"],
+        n=row["n"],
+    )
 
 
 def _by_edits(run: Run, left: HeadSide, right: HeadSide) -> set[str]:
@@ -94,13 +145,16 @@ def _rounding(run: Run, sides: Sequence[HeadSide]) -> float:
     return sum(0.0 if noise is None else float(noise[index]) for noise, index in noises)
 
 
-def _facts(run: Run, left: HeadSide, right: HeadSide, prompts: Sequence[int]) -> Iterator[str]:
+def _facts(run: Run, left: HeadSide, right: HeadSide, prompts: Sequence[int], *, known: bool = False) -> Iterator[str]:
+    """known: the run compares these heads itself."""
     clusters = len(set(run.clusters(prompts).tolist()))
     yield f"Right minus left, mass by class, within {sentences.prompts_in_clusters(len(prompts), clusters)}."
     if _by_edits(run, left, right):
         yield "What the edit alone changes has an interval, but no q."
     if clusters < FEWEST:
         yield f"With fewer than {FEWEST} independent prompts there is no interval and no test."
+    elif known:
+        yield "q is the false discovery rate among all heads and classes of the comparison, as on the map."
     else:
         yield (
             "q is the false discovery rate among the classes of this pair; it does not account for how you chose the "

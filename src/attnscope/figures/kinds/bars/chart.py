@@ -12,7 +12,7 @@ from attnscope.analysis.discoveries import FALSE_DISCOVERIES
 from attnscope.figures import selection
 from attnscope.figures.compose import Description, faceted, joined
 from attnscope.figures.kind import Look
-from attnscope.figures.kinds.bars.prose import differs, times_uniform
+from attnscope.figures.kinds.bars.prose import AMONG, differs, times_uniform
 from attnscope.study.schema import COLOUR
 
 DIFFERS = "†"
@@ -95,7 +95,9 @@ def legend(table: pl.DataFrame, look: Look) -> str:
     if table["q"].is_not_null().any():
         references = list(dict.fromkeys(table["against"].drop_nulls()))
         against = references[0] if len(references) == 1 else "the bar it is compared with"
-        words += f" {DIFFERS}: the whole bar differs from {against}, paired by prompt (q < {FALSE_DISCOVERIES})."
+        words += (
+            f" {DIFFERS}: the whole bar differs from {against}, paired by prompt (q < {FALSE_DISCOVERIES} {AMONG})."
+        )
         if any(differs(row) is False for row in table.iter_rows(named=True)):
             words += " Gray: not significant, or within rounding error."
     return words

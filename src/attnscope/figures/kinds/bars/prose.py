@@ -24,6 +24,7 @@ PAIRS = (
     "model."
 )
 BY_EDITS = "not tested, as the edit alone changes it"
+AMONG = "among the differences in this figure"
 MOST_BARS, MOST_GROUPS = 6, 4  # described one by one; where there are more, the table has the rest
 MOST_PAIRS = 4
 
@@ -93,6 +94,7 @@ def write(table: pl.DataFrame, look: Look) -> Document:
                 f"{sentences.counted(len(names), 'bar')} ({sentences.listed(names)}). "
                 f"From the bottom up: {sentences.listed(classes)}.",
                 look.caption,
+                f"q is the false discovery rate {AMONG}." if table["q"].is_not_null().any() else None,
             ],
             "Axes": [
                 f"Vertical: {look.y or 'mass'}; the highest bar reaches {sentences.number(max(totals.values()))}. "
@@ -196,7 +198,7 @@ def _tested(rows: Sequence[Row]) -> str:
         place = "not tested" if verdict is None else side if verdict else "not significant"
         verdicts[place].append(f"{row['group']}{size}")
     parts = [f"{words} in {sentences.listed(where)}" for words, where in verdicts.items() if where]
-    how = f"paired by prompt (significant: q < {FALSE_DISCOVERIES} and more than rounding error)"
+    how = f"paired by prompt (significant: q < {FALSE_DISCOVERIES} and not within rounding error)"
     return f"{rows[0]['bar']} against {rows[0]['against']}, {how}: {'; '.join(parts)}."
 
 
@@ -212,7 +214,7 @@ def _trends(bars: Bars, groups: Sequence[str], names: Sequence[str]) -> str | No
             if f" {word}s at every step" in (sentences.trend(values, "It") or ""):
                 names_of.append(name)
     parts = [f"{sentences.listed(those)} {word}" for word, those in ways.items() if those]
-    return f"From group to group, at every step: {'; '.join(parts)}." if parts else None
+    return f"From group to group, at every step (not tested): {'; '.join(parts)}." if parts else None
 
 
 def _leads(bars: Sequence[_Bar]) -> str | None:
@@ -243,7 +245,10 @@ def _paired(row: Row) -> str | None:
     sentence += f"; {sentences.rate(row['q'])}"
     if row["q"] >= FALSE_DISCOVERIES:
         return f"{sentence}, not significant."
-    return f"{sentence}." if differs(row) else f"{sentence}, but within rounding error ({row['floor']:.1e})."
+    if differs(row):
+        return f"{sentence}."
+    floor = "" if row["floor"] is None else f" ({row['floor']:.1e})"
+    return f"{sentence}, but within rounding error{floor}."
 
 
 def _by_edits(row: Row) -> bool:

@@ -16,7 +16,7 @@ from attnscope.analysis.means import mean_over_prompts
 from attnscope.analysis.one_way import by_edits_alone
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import Side, masses
-from attnscope.analysis.spread import cut_to_shares, mean_of_seen
+from attnscope.analysis.spread import cut_to_differences, cut_to_shares, mean_of_seen
 from attnscope.figures import selection
 from attnscope.figures.kind import Column
 from attnscope.figures.kinds.bars.options import BarsOptions
@@ -196,11 +196,12 @@ def _differences(totals: pl.DataFrame, bars: pl.DataFrame, run: Run, options: Ba
     else:
         paired_effects = effects(np.zeros((1, 0)))
     ends = pl.col("difference", "difference_low", "difference_high", "q")
+    low, high = cut_to_differences(paired_effects.low, paired_effects.high)
     return others.with_columns(
         pairs=pl.Series(paired_effects.n),
         difference=pl.Series(paired_effects.mean),
-        difference_low=pl.Series(paired_effects.low),
-        difference_high=pl.Series(paired_effects.high),
+        difference_low=pl.Series(low),
+        difference_high=pl.Series(high),
         q=pl.Series(discoveries(np.where(_untested(others, bars, run, options), np.nan, paired_effects.p))),
     ).with_columns(ends.fill_nan(None))
 

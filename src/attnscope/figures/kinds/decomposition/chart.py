@@ -12,13 +12,14 @@ from attnscope.figures.compose import Description, joined
 from attnscope.figures.kind import Look
 
 UNSURE = f"isValid(datum.q) && (datum.q >= {FALSE_DISCOVERIES} || abs(datum.value) <= datum.floor)"
-COLOURS = {CHANGE: "#222222", DILUTION: "#4393c3", REDISTRIBUTION: "#d6604d"}
+COLOURS = {CHANGE: "#54278f", DILUTION: "#4393c3", REDISTRIBUTION: "#d6604d"}
+OTHERS = "#1b7837"
 SHAPES = {CHANGE: "diamond", DILUTION: "circle", REDISTRIBUTION: "square"}
 
 
 def draw(table: pl.DataFrame, look: Look) -> Description:
     quantities = list(dict.fromkeys(table["quantity"]))
-    colours = alt.Scale(domain=quantities, range=[COLOURS.get(each, "#777777") for each in quantities])
+    colours = alt.Scale(domain=quantities, range=[COLOURS.get(each, OTHERS) for each in quantities])
     shapes = alt.Scale(domain=quantities, range=[SHAPES.get(each, "cross") for each in quantities])
     key = alt.Legend(title=None, orient="top")
     colour = alt.Color("quantity:N", sort=quantities, scale=colours, legend=key)
@@ -66,4 +67,7 @@ def _panel(title: str, panel: pl.DataFrame, x: str, encodings: tuple[alt.Color, 
 
 def legend(table: pl.DataFrame, look: Look) -> str:
     unsure = (table["q"] >= FALSE_DISCOVERIES) | (table["value"].abs() <= table["floor"])
-    return f" Pale: not significant (q >= {FALSE_DISCOVERIES})." if unsure.fill_null(False).any() else ""
+    if not unsure.fill_null(False).any():
+        return ""
+    rounding = " or within rounding error" if table["floor"].is_not_null().any() else ""
+    return f" Pale: not significant (q >= {FALSE_DISCOVERIES} among the panel's classes){rounding}."

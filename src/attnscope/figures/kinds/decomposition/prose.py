@@ -17,6 +17,7 @@ from attnscope.figures.prose import Document, Table, document
 
 Row = dict[str, Any]
 
+AMONG = "q is the false discovery rate among the panel's classes."
 MOVES = f"heads in which attention moves (q < {FALSE_DISCOVERIES})"
 
 
@@ -47,6 +48,7 @@ def write(table: pl.DataFrame, look: Look) -> Document:
                 f"Points in {sentences.counted(len(titles), 'panel')} ({sentences.listed(titles)}): the "
                 f"{sentences.listed(quantities)} of each class.",
                 look.caption,
+                AMONG if table["q"].is_not_null().any() else None,
             ],
             "Axes": [f"Horizontal: {look.y or 'change'}, all panels on one scale. Vertical: the classes."],
             "Numbers": [Table(columns, tuple(rows), tuple(False for _ in rows))],
@@ -58,7 +60,10 @@ def _value(row: Row) -> str:
     words = sentences.with_interval(row["value"], row["low"], row["high"])
     if row["q"] is None:
         return words
-    return f"{words}, {sentences.rate(row['q'])}{'' if row['q'] < FALSE_DISCOVERIES else ', not significant'}"
+    words += f", {sentences.rate(row['q'])}"
+    if row["q"] >= FALSE_DISCOVERIES:
+        return f"{words}, not significant"
+    return words if abs(row["value"]) > (row["floor"] or 0) else f"{words}, within rounding error"
 
 
 def _verdict(rows: dict[str, Row]) -> str | None:

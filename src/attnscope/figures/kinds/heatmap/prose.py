@@ -18,6 +18,8 @@ from attnscope.figures.kinds.heatmap.statistics import null_of, panels, shown_me
 from attnscope.figures.prose import Document, Strong, Text, by_panel, document
 from attnscope.measures.names import title_of
 
+AMONG = "among all heads of the comparison, and of a class among all classes"
+
 
 def look(run: Run, options: HeatmapOptions, table: pl.DataFrame) -> Look:
     measures = shown_measures(run, options)
@@ -100,6 +102,7 @@ def write(table: pl.DataFrame, look: Look) -> Document:
             "Overview": [
                 f"A map of layers across and heads down, coloured by {look.y or 'value'}.",
                 look.caption,
+                f"q is the false discovery rate {AMONG}." if table["q"].is_not_null().any() else None,
             ],
             "Axes": [
                 f"Across: {_range('layer', table)}. Down: {down}.",
@@ -130,7 +133,7 @@ def _facts(cells: pl.DataFrame) -> Iterator[tuple[str, str | None]]:
         hidden = len(cells.filter(pl.col("q") < FALSE_DISCOVERIES, ~above_floor))
         yield "Not counted, though q is small, as rounding could cause the change", f"{hidden}" if hidden else None
     elif (cells["value"] < 0).any():
-        yield "Above zero", f"{int((cells['value'] > 0).sum())} of {heads}"
+        yield "Above zero (not tested)", f"{int((cells['value'] > 0).sum())} of {heads}"
     by_layer = cells.group_by("layer", maintain_order=True).agg(pl.col("value").mean())
     values = {f"layer {row['layer']}": row["value"] for row in by_layer.iter_rows(named=True)}
     yield "Largest mean of a layer", sentences.largest(values)

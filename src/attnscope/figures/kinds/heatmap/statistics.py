@@ -20,7 +20,7 @@ from attnscope.analysis.measures import MeasureValues, measure_values
 from attnscope.analysis.one_way import by_edits_alone, one_way, score_by_edits_alone
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import ENRICHMENT, EVERY, MASS, Side
-from attnscope.analysis.spread import mean_of_seen
+from attnscope.analysis.spread import cut_to_differences, mean_of_seen
 from attnscope.analysis.values import quantities
 from attnscope.errors import AttnscopeError
 from attnscope.figures import selection, sentences
@@ -175,6 +175,9 @@ def _differences(run: Run, options: HeatmapOptions, title: str, side: Side, base
         )
     prompts = np.intersect1d(after.prompts, before.prompts)
     effect = _among_classes(change, prompts, options, side, base, matching)
+    low, high = effect.low, effect.high
+    if options.value == "mass" and set(shown_measures(run, options)) <= set(run.classes):
+        low, high = cut_to_differences(low, high)
     layers, heads = (np.asarray(each)[place] for each, place in zip(_axes(base), matching.one, strict=True))
     untested = _certain(options, side, base, after, before)
     cells = pl.DataFrame(
@@ -182,8 +185,8 @@ def _differences(run: Run, options: HeatmapOptions, title: str, side: Side, base
             "layer": layers,
             "head": heads,
             "value": effect.mean,
-            "low": effect.low,
-            "high": effect.high,
+            "low": low,
+            "high": high,
             "q": np.full(len(layers), np.nan) if untested else effect.q,
             "same_q": np.full(len(layers), np.nan) if untested else effect.same,
             "floor": _floor(side, after, matching.two, options) + _floor(base, before, matching.one, options),

@@ -53,7 +53,8 @@ def legend(table: pl.DataFrame, look: Look) -> str:
         reach = " Gray strip at the top: how many prompts reach a position; the darker, the more."
     if table["q"].is_null().all():
         return reach
-    return f"{reach} Ticks at the bottom: different from the first line, paired by prompt (q < {FALSE_DISCOVERIES})."
+    tested = f"paired by prompt (q < {FALSE_DISCOVERIES} among its positions)"
+    return f"{reach} Ticks at the bottom: different from the first line, {tested}."
 
 
 def _panel(panel: pl.DataFrame, title: str, y: str, form: str, scale: alt.Scale, width: int) -> Description:

@@ -20,6 +20,7 @@ from attnscope.figures.kinds.lines.statistics import panel_title, panels, series
 from attnscope.figures.prose import Document, Strong, Text, by_panel, document
 
 INSERTED = "What an inserted token receives, on average within a prompt, and what others do, "
+AMONG = "q is the false discovery rate among the positions of a line."
 OVER = {"visible": "\nmean over the queries\nthat see the token", "all": "\nmean over all queries"}
 
 
@@ -127,6 +128,7 @@ def write(table: pl.DataFrame, look: Look) -> Document:
                 *_lines_of(table, titles),
                 f"Rows: {'; '.join(_x_title(table, form) for form in forms)}.",
                 look.caption,
+                AMONG if table["q"].is_not_null().any() else None,
             ],
             "Axes": [
                 *(f"Horizontal, {form}: {_axis(table.filter(pl.col('form') == form))}." for form in forms),
@@ -218,8 +220,18 @@ def _parting(part: pl.DataFrame) -> tuple[str, str] | None:
     if widest["gap"] == 0:
         return "Equal wherever they overlap", sentences.listed(list(lines))
     gap = f"{'+' if widest['gap'] > 0 else '-'}{sentences.number(abs(widest['gap']))} at {_place(widest)}"
+    tested = _tested_at(lines[two], one, widest["position"])
     above = f"above at {int((both['gap'] > 0).sum())} of {sentences.counted(len(both), _unit(both))}"
-    return f"Largest difference, {two} minus {one}", f"{gap}, {above}"
+    return f"Largest difference, {two} minus {one}", f"{gap} ({tested}); {above}, significant or not"
+
+
+def _tested_at(line: pl.DataFrame, other: str, position: int) -> str:
+    """Whether a line differs from another one at a position."""
+    row = line.filter(pl.col("position") == position).row(0, named=True)
+    if row["against"] != other or row["q"] is None:
+        return "not tested"
+    verdict = "significant" if row["q"] < FALSE_DISCOVERIES else "not significant"
+    return f"{verdict}, {sentences.rate(row['q'])}"
 
 
 def _differing(line: pl.DataFrame) -> tuple[str, str] | None:
