@@ -19,7 +19,7 @@ from attnscope.cli.main import app
 from attnscope.edits.prompt import PROMPT_EDITS, PromptEdit
 from attnscope.edits.sources import SOURCES, Source
 from attnscope.figures import KINDS
-from attnscope.figures.kinds.lines import PanelSpec
+from attnscope.figures.kinds.lines import AlignSpec, PanelSpec
 from attnscope.figures.validation import study_schema
 from attnscope.measures import KEY, MEASURES, Measure, TokenIds
 from attnscope.measures.names import map_measures
@@ -319,6 +319,9 @@ def _figures() -> Iterator[str]:
         if "panels" in kind.options.model_fields:
             yield "\n`panels` is a list of heads:\n"
             yield from _keys(PanelSpec)
+        if "align" in kind.options.model_fields:
+            yield "\n`align` is `position`, `start:SEGMENT`, `end:SEGMENT`, `within:SEGMENT`, or a mapping:\n"
+            yield from _keys(AlignSpec)
         yield "\n| column of the table | meaning | |\n|---|---|---|"
         for column in kind.columns:
             yield f"| `{column.name}` | {column.meaning} | {'optional' if column.optional else 'needed'} |"

@@ -132,7 +132,7 @@ def test_beside_pads_the_next_token_is_the_next_of_the_text(name: str, side: str
             every = list(range(len(places)))
             for group, rows in (("all", every), ("last", every[-1:])):
                 want, loose, share = by_hand(attentions[layer][row], ids[row].tolist(), rows, places)
-                at = {"prompt": row, "layer": layer, "queries": group}
+                at: dict[str, int | str] = {"prompt": row, "layer": layer, "queries": group}
                 agrees(step["copied"].at(**at).values, want, loose)
                 np.testing.assert_allclose(step.defined("copied").at(**at).values, share, atol=SUMMED)
 
@@ -265,6 +265,6 @@ def test_a_measure_of_ones_own_is_given_the_ids(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("more", [{"needs_ids": True}, {"needs_next": True}])
-def test_pairs_need_no_declaration_about_ids(more: dict[str, bool]) -> None:
+def test_pairs_need_no_declaration_about_ids(more: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="pairs are given the ids"):
         Measure(name="mine", meaning="Mine.", pairs=lambda ids: (np.zeros(0, int), np.zeros(0, int)), **more)

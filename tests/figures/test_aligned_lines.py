@@ -291,7 +291,7 @@ def save_planted(folder: Path, strength: float) -> Path:
     """A llama whose first layer looks at "@" wherever it stands, and at nothing in particular with strength 0."""
     size: dict[str, Any] = {"num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 32, "rope_theta": 1e30}
     config = tiny.llama_config(max_position_embeddings=512, attention_bias=True, num_hidden_layers=1, **size)
-    model = transformers.LlamaForCausalLM(config)
+    model: Any = transformers.LlamaForCausalLM(config)
     tokenizer = tiny.tokenizer()
     tokenizer.chat_template = CHAT
     attention = model.model.layers[0].self_attn
@@ -363,11 +363,11 @@ def test_lines_of_two_tokenizers_are_aligned_by_the_first_models_segment(tmp_pat
     axis = shared_tokens(finished, tuple(line.place for line in lines))
     placed = axis.placed([head_along(finished, line.heads, "none") for line in lines])
     tokens = finished.table("tokens").filter(model="one", segment="question").collect()
-    starts = dict(tokens.group_by("prompt").agg(pl.col("position").min()).iter_rows())
+    starts: dict[int, int] = dict(tokens.group_by("prompt").agg(pl.col("position").min()).iter_rows())
     for line, values in zip(lines, placed, strict=True):
-        prompts = [
-            {place - starts[number]: value for place, value in enumerate(row) if not np.isnan(value)}
+        by_place = [
+            {place - starts[number]: float(value) for place, value in enumerate(row) if not np.isnan(value)}
             for number, row in zip(axis.prompts.tolist(), values, strict=True)
         ]
-        same(table.filter(series=line.series), means(prompts))
+        same(table.filter(series=line.series), means(by_place))
     assert table.filter(series="two", position=0)["n"].item() == 7

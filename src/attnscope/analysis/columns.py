@@ -104,7 +104,7 @@ class InBins:
     """
 
     def __init__(self, inside: Flags, bins: int) -> None:
-        self.rows = inside.any(1)
+        self.rows: Flags = np.asarray(inside.any(1))
         self.positions = np.arange(bins)
         self._inside = inside[self.rows]
 
@@ -144,7 +144,7 @@ def segment_tokens(run: Run, model: str, condition: str, selector: str) -> Flags
         for prompt, spans in run.rows("prompts", model, condition, ["prompt", "spans"]).iter_rows()
         for name in wanted.segments([Span(**span) for span in spans])
     ]
-    schema = {"prompt": rows.schema["prompt"], "segment": pl.String}
+    schema: dict[str, Any] = {"prompt": rows.schema["prompt"], "segment": pl.String}
     named = pl.DataFrame(chosen, schema=schema).with_columns(inside=pl.lit(True))
     strings = rows.with_columns(pl.col("segment").cast(pl.String))
     flags = strings.join(named, on=["prompt", "segment"], how="left", maintain_order="left")["inside"]

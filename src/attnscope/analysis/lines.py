@@ -129,7 +129,7 @@ def _by_edits(run: Run, one: Line, two: Line, axis: SharedTokens, columns: Colum
         seen.append(seen_along(run, line.heads, line.condition) * np.repeat(tokens.lengths, tokens.lengths))
     first, second = axis.placed_at([one.place, two.place], seen)
     with np.errstate(invalid="ignore"):
-        return columns.some(np.abs(second - first) > 0.5).any(0)
+        return np.asarray(columns.some(np.abs(second - first) > 0.5).any(0))
 
 
 _DIFFERENCE = ("difference", "difference_low", "difference_high", "p", "q")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attnscope.figures.kind import Kind
 from attnscope.figures.kinds.lines import chart, prose, statistics
-from attnscope.figures.kinds.lines.options import LinesOptions, PanelSpec
+from attnscope.figures.kinds.lines.options import AlignSpec, LinesOptions, PanelSpec
 
 LINES = Kind(
     name="lines",
@@ -19,4 +19,4 @@ LINES = Kind(
     legend=chart.legend,
 )
 
-__all__ = ["LINES", "LinesOptions", "PanelSpec"]
+__all__ = ["LINES", "AlignSpec", "LinesOptions", "PanelSpec"]

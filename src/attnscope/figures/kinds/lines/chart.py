@@ -63,8 +63,8 @@ def _panel(panel: pl.DataFrame, title: str, y: str, form: str, scale: alt.Scale,
     if within:  # a bin stands at its middle
         panel = panel.with_columns(position=pl.col("relative"))
     panel = panel.select("series", "position", "attention", "low", "high", "n", "inserted", "q")
-    ends = alt.Scale(domain=[0, 1]) if within else alt.Scale(nice=False, zero=False)
-    place = alt.X("position:Q", title=x, scale=ends, axis=alt.Undefined if within else alt.Axis(tickMinStep=1))
+    whole = alt.Scale(domain=[0, 1]) if within else alt.Scale(nice=False, zero=False)
+    place = alt.X("position:Q", title=x, scale=whole, axis=alt.Undefined if within else alt.Axis(tickMinStep=1))
     key = alt.Legend(title=None, orient="top", symbolOpacity=1, symbolType="stroke", symbolStrokeWidth=2)
     colour = alt.Color("series:N", scale=scale, legend=key)
     base = alt.Chart()
@@ -129,7 +129,7 @@ def _reach(panel: pl.DataFrame, x: list[str]) -> list[alt.Chart]:
             alt.X("start:Q", title=x),
             alt.X2("stop:Q"),
             _y(0),
-            alt.Y2Value(STRIP),
+            alt.Y2Value(STRIP),  # type: ignore[no-untyped-call]
             alt.Opacity("n:Q", scale=shade, legend=None),
             tooltip=[alt.Tooltip("n:Q", title="prompts")],
         ),

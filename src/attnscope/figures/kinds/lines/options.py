@@ -125,6 +125,11 @@ class LinesOptions(OverOptions):
         return int(self.heads.split()[1]) if self.heads else None
 
     @property
+    def aligned(self) -> Align | None:
+        """What lines are aligned by; None for token positions."""
+        return None if self.align is None else self.align.align
+
+    @property
     def places(self) -> list[HeadSpec]:
         """The heads of all panels."""
         return [place for panel in self.panels or () for place in panel.places]
@@ -136,9 +141,9 @@ class LinesOptions(OverOptions):
         yield from self._of_align(study)
 
     def _of_align(self, study: Study) -> Iterator[Problem]:
-        if self.align is None:
+        align = self.aligned
+        if align is None:
             return
-        align = self.align.align
         yield from selector_problems(study, align.segment, ("align", align.by))
         if align.segment == INSERTED and self.form != "full":
             yield Problem(("align",), "inserted text is not among the tokens that conditions share", "form: full")

@@ -66,19 +66,19 @@ def _up_to(table: pl.DataFrame) -> str:
 
 def _matched(options: LinesOptions) -> str:
     """How prompts of different lengths are brought together."""
-    align = options.align and options.align.align
+    align = options.aligned
     if align is not None and align.by == WITHIN:
         return f"each cut into {align.bins} bins from the start of {align.segment} to its end (mean weight per token)"
-    anchor = anchor_words(align and align.written)
+    anchor = anchor_words(None if align is None else align.written)
     how = f"aligned at {anchor}" if anchor else "matched by token position"
     return f"{how}; positions that fewer than half of them reach are not shown"
 
 
 def _left_out(run: Run, options: LinesOptions, table: pl.DataFrame) -> str:
     """Prompts without the segment that lines are aligned by, and lines of which none is left."""
-    if options.align is None:
+    if options.aligned is None:
         return ""
-    segment, (least, most) = options.align.align.segment, extent(table["lacking"])
+    segment, (least, most) = options.aligned.segment, extent(table["lacking"])
     lacking = f" Left out: {sentences.range_of(least, most, 'prompt')} without {segment}." if most else ""
     gone = []
     for panel in panels(run, options):

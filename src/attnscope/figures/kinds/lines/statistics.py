@@ -83,7 +83,7 @@ def table(run: Run, options: LinesOptions) -> pl.DataFrame:
     compared = len(options.conditions_of(run)) > 1
     ranks = {model: _ranking(run, options, model) for model in {panel.model for panel in shown} if compared}
     colours = _colours(run, options)
-    align = options.align and options.align.align
+    align = options.aligned
     relative = (pl.col("position") + 0.5) / align.bins if align and align.by == WITHIN else pl.lit(None)
     parts = []
     for panel in shown:
@@ -96,7 +96,7 @@ def table(run: Run, options: LinesOptions) -> pl.DataFrame:
                     **known,
                     panel=pl.lit(panel_title(panel)),
                     form=pl.lit(form),
-                    align=pl.lit(align and align.written, dtype=pl.String),
+                    align=pl.lit(None if align is None else align.written, dtype=pl.String),
                     relative=relative.cast(pl.Float64),
                     over=pl.lit(options.over),
                     colour=pl.col("series").replace_strict(colours, default=None, return_dtype=pl.String),
@@ -131,7 +131,8 @@ def _rank_columns(ranking: Ranking | None, place: tuple[int, int]) -> dict[str, 
 
 def _forms(options: LinesOptions, panel: PanelSpec) -> list[str]:
     """Lines of several models have only their shared tokens in common; a segment rarely has others within it."""
-    within = options.align is not None and options.align.within is not None and options.form == "both"
+    align = options.aligned
+    within = align is not None and align.by == WITHIN and options.form == "both"
     if within or any(each.model != panel.model for each in panel.also):
         return [SHARED]
     return [SHARED, FULL] if options.form == "both" else [options.form]
