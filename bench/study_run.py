@@ -36,7 +36,7 @@ def study_run(prompts: int, *, batched: bool) -> Pair:
     home = Path(tempfile.mkdtemp(prefix="attnscope-study-"))
     file = home / "study.yaml"
     file.write_text(STUDY.format(count=prompts // 3), encoding="utf-8")
-    request = request_study(str(file))
+    request = request_study(str(file), evidence="quick")
     lens = attnscope.load("smollm2-135m-instruct")
     lens.evidence(request.study.measure.queries, request.study.measure.all_measures)
     cells, _ = CellMaker(request.study, request.prompts, request.study.models[0], lens.tokenization, None).make()
@@ -52,7 +52,7 @@ def study_run(prompts: int, *, batched: bool) -> Pair:
 
     def arm() -> None:
         shutil.rmtree(home / "run", ignore_errors=True)
-        runs.perform(request, RunFolder(home / "run"), load=lambda *_, **__: lens, spot_check=False)
+        runs.perform(request, RunFolder(home / "run"), load=lambda *_, **__: lens)
 
     how = "in the run's own padded batches" if batched else "one prompt at a time"
     return Pair(base, arm, f"plain forward, sdpa, {how}", tokens=sum(lengths))

@@ -126,7 +126,7 @@ def test_results_of_other_tables_are_never_found(run: Run, tmp_path: Path, chang
     shutil.copytree(run.path, home)
     lie(home / FOLDER)
     change(home / "study.yaml")
-    perform_request(request_study(str(home / "study.yaml")), home, spot_check=False)
+    perform_request(request_study(str(home / "study.yaml"), evidence="quick"), home)
     other = Run(home)
     assert (other.tables_key, other.statistics_key) != (run.tables_key, run.statistics_key)
     same(everything(other), everything(copied(other, tmp_path / "fresh", FOLDER)))
@@ -150,7 +150,7 @@ def test_of_a_table_changed_by_hand_nothing_is_cached_and_it_is_what_counts(run:
 def test_tables_written_while_a_run_is_open_are_not_mixed(run: Run, tmp_path: Path) -> None:
     opened = copied(run, tmp_path / "open")
     opened.table("mass").collect()
-    perform_request(request_study(str(opened.path / "study.yaml"), limit=3), opened.path, spot_check=False)
+    perform_request(request_study(str(opened.path / "study.yaml"), limit=3, evidence="quick"), opened.path)
     with pytest.raises(ChangedError, match="was rewritten while it was being read"):
         opened.table("mass")
     assert len(Run(opened.path).table("prompts").collect()) == 9

@@ -178,7 +178,7 @@ def show_estimate(request: RunRequest) -> None:
     rows = []
     every = audits(request)
     for audit in every:
-        seconds = estimated_seconds(audit, speed)
+        seconds = estimated_seconds(audit, speed, request.evidence)
         rows.append(
             (
                 audit.spec.label,
