@@ -31,6 +31,8 @@ def test_loading_proofs_and_spot_check_are_in_the_time(study_file: Path) -> None
     assert fast is not None
     assert slow is not None
     assert fast >= 0.9 * weights / LOADED
+    quick, none = (estimated_seconds(audit, speed, level) for level in ("quick", "none"))
+    assert slow > (quick or 0) > (none or 0) > fast
     assert slow > 6 * MEASURED * tokens * weights / 4 / 2 / speed  # at most half of the weights are a table
     assert estimated_report(request, [audit])[0] > len(request.study.figures)
 

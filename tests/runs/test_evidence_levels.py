@@ -131,7 +131,7 @@ def test_phases_are_timed_apart_and_add_up(study_file: Path, tmp_path: Path) -> 
 
 def test_a_run_that_goes_on_adds_up_what_earlier_commands_spent(study_file: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    spent = []
+    spent: list[float] = []
     for limit in (1, 2, 3):
         perform_request(request_study(str(study_file), models=["one"], limit=limit), folder)
         timings: Timings = Run(folder).manifest.timings

@@ -21,8 +21,19 @@ if TYPE_CHECKING:
     from attnscope.runs.audit import Audit
     from attnscope.runs.cells import Cell
     from attnscope.runs.request import RunRequest
+    from attnscope.text.changes import Change, Kind
 
 GROUNDS = ("#b2182b", "#2166ac", "#1b7837", "#762a83", "#e08214", "#35978f", "#8c510a", "#c51b7d")
+MARKS: dict[Kind, tuple[str, str, str]] = {
+    "same": ("", "", ""),
+    "new": ("{+", "+}", "bold green"),
+    "gone": ("[-", "-]", "strike red"),
+    "moved": ("{~", "~}", "bold blue"),
+    "from": ("[~", "~]", "blue"),
+}
+"""What an edit changed: the signs around it, as wdiff has them, and its style."""
+MEANINGS: dict[Kind, str] = {"new": "new", "gone": "gone", "moved": "1:moved", "from": "1"}
+LONGEST: dict[Kind, int] = {"same": 400, "new": 240, "gone": 240, "moved": 240, "from": 240}  # characters shown
 
 
 def tokens(
@@ -32,7 +43,9 @@ def tokens(
     models: Models = None,
     swap: Swap = None,
 ) -> None:
-    """Show what each tokenizer made of a study: counts, merges, borders, and the classes of every token."""
+    """Show what each tokenizer made of a study: counts, merges, borders, the classes of every token, and what every
+    edit puts in, takes out and moves.
+    """
     from attnscope.studies import request_study
 
     request = request_study(study, limit=limit, models=labels(models), swaps=swaps(swap))
@@ -47,6 +60,8 @@ def tokens(
             cell = next((each for each in audit.of(condition.name) if each.prompt.number == prompt), None)
             if cell is not None:
                 _show(console, request, cell)
+                if not condition.is_base:
+                    show_changes(console, audit.changes(cell), cell)
     _show_answers(console, request)
 
 
@@ -63,7 +78,9 @@ def _refuse_prompt(number: int, count: int) -> None:
 def _show_counts(console: Console, request: RunRequest, audit: Audit) -> None:
     from attnscope.runs.audit import border_tokens, inserted_characters
 
-    rows = []
+    rows: list[tuple[str, ...]] = []
+    lost: list[str] = []
+    moved: list[str] = []
     for condition in request.study.conditions:
         cells = audit.of(condition.name)
         if not cells:
@@ -72,6 +89,8 @@ def _show_counts(console: Console, request: RunRequest, audit: Audit) -> None:
         unaligned = sum(all(place is None for place in cell.alignment.base) for cell in cells)
         why = "can't be aligned" if condition.inserts else "are not aligned, as their text is changed"
         remerged = sum(len(cell.alignment.remerged) for cell in cells)
+        lost.append(_range([len(cell.alignment.lost) for cell in cells]))
+        moved.append(_range([audit.moved(cell) for cell in cells]))
         rows.append(
             (
                 condition.name,
@@ -85,6 +104,10 @@ def _show_counts(console: Console, request: RunRequest, audit: Audit) -> None:
         )
     counts = numbers("prompts", "tokens", "inserted characters", "inserted tokens")
     columns = [*text_columns("condition"), *counts, *text_columns("border tokens", "re-merged")]
+    for name, values in (("lost tokens", lost), ("moved tokens", moved)):
+        if set(values) - {"0"}:  # only some edits take text out or move it
+            columns += numbers(name)
+            rows = [(*row, value) for row, value in zip(rows, values, strict=True)]
     print_grid(console, f"{audit.spec.label} ({audit.spec.source})", columns, rows)
 
 
@@ -94,14 +117,14 @@ def _show(console: Console, request: RunRequest, cell: Cell) -> None:
 
     rules = request.study.rules
     shares = membership(rules, cell.text.text, cell.tokens, cell.text.spans)
-    text = Text(
+    text = Text().append(
         f"\n{cell.model}, {cell.condition}, prompt {cell.prompt.name}, {counted(len(cell.tokens), 'token')}\n",
         style="bold",
     )
     for token in cell.tokens:
         kind = int(shares[:, token.position].argmax())
         ground = f"white on {GROUNDS[kind % len(GROUNDS)]}" if kind < len(rules) else ""
-        shown = token.text.replace("\n", "⏎\n").replace("\r", "␍").replace("\t", "⇥")
+        shown = _shown(token.text, len(token.text))
         text.append(shown, style=f"{ground} underline" if token.position % 2 else ground)
     console.print(text)
     counts = class_counts(cell, rules)
@@ -111,6 +134,37 @@ def _show(console: Console, request: RunRequest, cell: Cell) -> None:
         legend.append(f" {count:g}  ")
     legend.append("\nsegments: " + ", ".join(f"{name} {count}" for name, count in segment_counts(cell).items()))
     console.print(legend)
+
+
+def show_changes(console: Console, changes: Sequence[Change], cell: Cell) -> None:
+    """A prompt with what its edits change, in colour and between signs that show it without colour."""
+    text = Text().append(f"\nedits of {cell.condition}, prompt {cell.prompt.name}\n", style="bold")
+    for change in changes:
+        before, after, style = MARKS[change.kind]
+        words = _shown(change.text, LONGEST[change.kind])
+        if change.number is not None:
+            words = f"{change.number}" if change.kind == "from" else f"{change.number}:{words}"
+        text.append(f"{before}{words}{after}", style=style)
+    console.print(text)
+    legend = Text("\nedits: ")
+    for kind, meaning in MEANINGS.items():
+        found = [change for change in changes if change.kind == kind]
+        if found:
+            before, after, style = MARKS[kind]
+            legend.append(f"{before}{meaning}{after}", style=style)
+            many = counted(sum(len(change.text) for change in found), "character")
+            legend.append(f" {'where it was' if kind == 'from' else many}  ")
+    if all(change.kind == "same" for change in changes):
+        legend.append("none, this prompt stays as it is")
+    console.print(legend)
+
+
+def _shown(text: str, longest: int) -> str:
+    """Signs for white space; the middle of a long text is left out."""
+    if len(text) > longest:
+        half = longest // 2 - 10
+        text = f"{text[:half]}\u2026 {counted(len(text) - 2 * half, 'character')} \u2026{text[-half:]}"
+    return text.replace("\n", "⏎\n").replace("\r", "␍").replace("\t", "⇥")
 
 
 def show_estimate(request: RunRequest) -> None:
@@ -124,7 +178,7 @@ def show_estimate(request: RunRequest) -> None:
     rows = []
     every = audits(request)
     for audit in every:
-        seconds = estimated_seconds(audit, speed)
+        seconds = estimated_seconds(audit, speed, request.evidence)
         rows.append(
             (
                 audit.spec.label,

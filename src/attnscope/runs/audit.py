@@ -13,6 +13,7 @@ from attnscope.runs.compatibility import chosen_layers, fitting_models
 from attnscope.runs.manifest import Dropped
 from attnscope.runs.request import RunRequest
 from attnscope.study.schema import ModelSpec
+from attnscope.text.changes import Change, changes, moved_characters
 from attnscope.text.classes import OTHER, membership
 from attnscope.text.segments import INSERTED
 
@@ -25,6 +26,16 @@ class Audit:
     description: Description
     cells: list[Cell]
     dropped: list[Dropped]
+    maker: CellMaker
+
+    def changes(self, cell: Cell) -> list[Change]:
+        """What its condition's edits change in a prompt."""
+        return changes(cell.text, self.maker.base_text(cell.prompt))
+
+    def moved(self, cell: Cell) -> int:
+        """How many tokens of a prompt stand elsewhere than in the base prompt."""
+        flags = moved_characters(cell.text, self.maker.base_text(cell.prompt))
+        return sum(bool(flags[token.start : token.end].all()) for token in cell.tokens if token.end > token.start)
 
     def of(self, condition: str) -> list[Cell]:
         return [cell for cell in self.cells if cell.condition == condition]
@@ -36,7 +47,7 @@ def audits(request: RunRequest) -> list[Audit]:
         context = description.facts.context
         maker = CellMaker(request.study, request.prompts, spec, description.tokenization, context)
         cells, dropped = maker.make()
-        results.append(Audit(spec, description, cells, dropped))
+        results.append(Audit(spec, description, cells, dropped, maker))
     return results
 
 

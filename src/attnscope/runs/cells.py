@@ -103,6 +103,10 @@ class CellMaker:
             )
         return cell
 
+    def base_text(self, prompt: Prompt) -> Text:
+        """The prompt without a condition's edits."""
+        return self._text(prompt, self.layout.pieces(prompt.fields))
+
     def answered(self, cell: Cell, ids: Sequence[int]) -> Cell:
         """The cell with these token ids as the answer after the prompt."""
         spelled, more = self.tokenization.spelled(ids, cell.text.text, cell.ids)

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from attnscope.models.weights import folder_weights
 from attnscope.runs.audit import Audit
 from attnscope.runs.compatibility import chosen_layers
+from attnscope.runs.evidence import FULL, NONE, Level
 from attnscope.runs.request import RunRequest
 from attnscope.runs.spot_check import COMPARED, choose_sample
 
 # How many tokens' matrix products each part of a run costs, as measured on small runs
 MEASURED = 2.2  # a token of a cell: attention, norms, pads, tables
 PROVEN = 900  # a model: proofs on test prompts, the loss on a plain text
+LOOKED_AT = 400  # a model without proofs: its heads and windows on test prompts, the loss on a plain text
 SAMPLED = 200  # a cell of the spot check
 AGAINST_EAGER, AT_HIGHER_PRECISION = 9, 4  # a token of it
 
@@ -23,18 +25,18 @@ PAGE, FIGURE = 1_500_000, 1_500_000  # bytes of a report without figures, and of
 COMPARED_HEAD = 1_500  # bytes of one head and class in a comparison, all quantities together
 
 
-def estimated_seconds(audit: Audit, speed: float) -> float | None:
+def estimated_seconds(audit: Audit, speed: float, evidence: Level = FULL) -> float | None:
     """To load a model, prove it, measure it and check a sample; None if its weights are not on this machine yet.
 
-    speed: multiply-adds a second.
+    speed: multiply-adds a second. evidence: how much is gathered.
     """
     path, config = audit.description.path, audit.description.config.get_text_config()
     if audit.description.source.kind == "hub":
         return None
     weights = folder_weights(path, allow_pickle=True)
     table = int(getattr(config, "vocab_size", 0)) * int(getattr(config, "hidden_size", 0))  # looked up, not multiplied
-    tokens = PROVEN + MEASURED * sum(len(cell.tokens) for cell in audit.cells)
-    for cell, _ in choose_sample([(cell, "") for cell in audit.cells]):
+    tokens = (LOOKED_AT if evidence == NONE else PROVEN) + MEASURED * sum(len(cell.tokens) for cell in audit.cells)
+    for cell, _ in choose_sample([(cell, "") for cell in audit.cells] if evidence == FULL else []):
         count = len(cell.tokens)
         tokens += SAMPLED + AGAINST_EAGER * min(count, COMPARED) + AT_HIGHER_PRECISION * count
     return weights.stored_bytes / LOADED + tokens * (weights.values - table) / speed

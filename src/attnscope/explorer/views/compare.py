@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import polars as pl
 
 from attnscope.analysis.compared import family
 from attnscope.analysis.comparisons import Comparison, Kind
@@ -83,13 +82,13 @@ def _known_pair(run: Run, left: HeadSide, right: HeadSide) -> Pair | None:
     if one.head.queries != two.head.queries or (one.head.model, one.condition) == (two.head.model, two.condition):
         return None
     kind: Kind = "condition" if one.head.model == two.head.model else "model"
-    comparison = Comparison(kind, *(Side(run, side.head.model, side.condition) for side in (one, two)))
+    first, second = (Side(run, side.head.model, side.condition) for side in (one, two))
+    comparison = Comparison(kind, first, second)
     tables = family(comparison, one.head.queries, MASS)
     if tables is None:
         return None
-    places = (pl.col("layer") == one.head.layer, pl.col("head") == one.head.head)
-    places += (pl.col("layer_two") == two.head.layer, pl.col("head_two") == two.head.head)
-    rows = list(tables[0].filter(*places).iter_rows(named=True))
+    places = {"layer": one.head.layer, "head": one.head.head, "layer_two": two.head.layer, "head_two": two.head.head}
+    rows = list(tables[0].filter(**places).iter_rows(named=True))
     prompts = sorted(comparison.prompts_of[0] & comparison.prompts_of[1])
     if not rows:
         return None
