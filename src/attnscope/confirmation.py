@@ -26,10 +26,11 @@ from attnscope.runs.evidence import FULL, level_of
 from attnscope.runs.folder import RunFolder
 from attnscope.runs.request import RunRequest
 from attnscope.study.independence import cluster_field
-from attnscope.study.prompts import GENERATED, layouts_of_rows, read_prompt, read_prompts, rows_of_file, rows_of_set
+from attnscope.study.prompts import layouts_of_rows, read_prompt, read_prompts, rows_of_file, rows_of_set
 from attnscope.study.schema import PromptsSpec, Study
 from attnscope.text.layout import Layouts
 from attnscope.text.segments import TEMPLATE
+from attnscope.text.sets import PROMPT_SETS
 
 if TYPE_CHECKING:
     from attnscope.runs.watcher import Watcher
@@ -232,7 +233,8 @@ def _candidates(run: Run, file: Path | str | None, count: int, seed: int) -> lis
             allowed="a study with a prompt set, or a file of prompts",
             todo=("give prompts with ", Parameter("prompts", "FILE"), "; those the run used are left out"),
         )
-    for many in range(max(count, GENERATED), 0, -1):  # a set may have fewer
+    default = PROMPT_SETS.find(spec.set, f"prompts.set: {spec.set}").default
+    for many in range(max(count, default), 0, -1):  # a set may have fewer
         try:
             return rows_of_set(spec.set, many, seed, spec.options)
         except AttnscopeError:

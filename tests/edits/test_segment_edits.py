@@ -196,6 +196,22 @@ def test_text_of_other_prompts_shuffled_text_and_matched_lengths(tokenization: T
     assert all(again[place].text == cell.text for place, cell in cells.items())  # the same seed, the same text
 
 
+def test_text_can_come_from_fields_that_the_layout_has_no_place_for(tokenization: Tokenization) -> None:
+    conditions = [
+        {"name": "hint", "insert": {"field": "hint"}, "before": "question"},
+        {"name": "shared", "insert": {"field": "shared"}, "before": "question"},
+        {"name": "renamed", "replace": {"segment": "question", "with": {"field": "clue"}}},
+        {"name": "lacking", "insert": {"field": "hnt"}, "before": "question"},
+    ]
+    fields = {"shared": {"text": "Read with care."}, "clue": "hint"}
+    cells, dropped = made(tokenization, study(*conditions, fields=fields))
+    assert cells["hint", 0].text.of("inserted") == ITEMS[0]["hint"] + "\n"
+    assert cells["shared", 1].text.of("inserted") == "Read with care.\n"
+    assert cells["renamed", 2].text.of("question") == ITEMS[2]["hint"]
+    assert len(dropped) == 3
+    assert all("no field 'hnt'" in reason and "hint" in reason for reason in dropped)
+
+
 @pytest.mark.parametrize(
     ("condition", "words"),
     [

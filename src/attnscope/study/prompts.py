@@ -23,8 +23,6 @@ from attnscope.text.segments import TEMPLATE, Span
 from attnscope.text.sets import PROMPT_SETS
 from attnscope.text.values import VALUES, Chat, Fields, Value, read_value, text_of
 
-GENERATED = 40  # the default number of prompts of a set
-
 
 class PromptsError(AttnscopeError):
     """Prompts that a study file asks for and can't have."""
@@ -83,7 +81,8 @@ def read_prompts(study: Study, folder: Path) -> PromptList:
     spec = study.prompts
     if spec.set is not None:
         seed = study.seed if spec.seed is None else spec.seed
-        rows, origin = rows_of_set(spec.set, spec.count or GENERATED, seed, spec.options), f"set {spec.set}"
+        count = spec.count or PROMPT_SETS.find(spec.set, f"prompts.set: {spec.set}").default
+        rows, origin = rows_of_set(spec.set, count, seed, spec.options), f"set {spec.set}"
     elif spec.file is not None:
         rows, origin = rows_of_file(folder / spec.file, spec.file), f"file {spec.file}"
     else:

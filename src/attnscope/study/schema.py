@@ -207,7 +207,9 @@ class PromptsSpec(Spec):
     set: str | None = Field(
         None, description="The name of a prompt set.", json_schema_extra=names_in_schema(PROMPT_SETS)
     )
-    count: int | None = Field(None, ge=1, description="Take this many; by default all of them, or 40 of a set.")
+    count: int | None = Field(
+        None, ge=1, description="Take this many; by default all of them, or as many as the set says, mostly 40."
+    )
     seed: int | None = Field(None, description="The seed of a set; by default the study's seed.")
     options: dict[str, Any] = Field(default_factory=dict, description="Options of a set.")
     id: str | None = Field(None, description="The field with the prompt's name; by default its number.")

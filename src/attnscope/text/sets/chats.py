@@ -11,4 +11,5 @@ SET = PromptSet(
     layouts=Layouts(chat=Layout((("user", "{messages}"),))),
     make=shuffled_file("chats"),
     cluster="kind",
+    default=30,
 )

@@ -1,8 +1,8 @@
 """Tasks on a text, with a sentence to hide in the text that is an instruction and one that is not.
 
-Written for this project; see injections.jsonl. `data` is a list of the text's two parts, so that a condition can
-insert a sentence between them. `injected` is an instruction to the model; `control` is as foreign to the text, has
-words in common with it, and the same number of tokens for the default model, but it tells nobody to do anything.
+Written for this project; see injections.jsonl. `data` is a list of the text's two parts, so that a condition can insert
+a sentence between them. `injected` is an instruction to the model; `control` is as foreign to the text, has words in
+common with it, and the same number of tokens for the default model, but it tells nobody to do anything.
 """
 
 from __future__ import annotations
@@ -20,4 +20,5 @@ SET = PromptSet(
     ),
     make=shuffled_file("injections"),
     cluster="task",
+    default=48,
 )

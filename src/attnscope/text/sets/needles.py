@@ -83,12 +83,11 @@ def _wrong(what: str, allowed: str) -> AttnscopeError:
 SET = PromptSet(
     name=NAME,
     about="invented facts, each hidden (role `needle`) in a haystack of paragraphs about everyday things, with a "
-    "question and the `answer`; options `lengths` (in paragraphs, as in [4, 24, 96]) and "
-    "`depth` (0, 0.25, 0.5, 0.75 or 1)",
+    "question and the `answer`; options `lengths` (in paragraphs, as in [4, 24, 96]) and `depth` (0, 0.25, 0.5, 0.75 "
+    "or 1)",
     layouts=Layouts(
         chat=Layout((("user", "{haystack}\n\nQuestion: {question}"),)),
         plain=Layout(((None, "{haystack}\n\nQuestion: {question}\n\nAnswer:\n"),)),
     ),
     make=make,
-    cluster="kind",
 )

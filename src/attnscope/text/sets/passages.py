@@ -64,4 +64,5 @@ SET = PromptSet(
     ),
     make=make,
     cluster="topic",
+    default=60,
 )

@@ -28,6 +28,8 @@ class PromptSet:
     make: Make
     cluster: str | None = None
     """The field of its rows that says which prompts are of one kind, and so not independent."""
+    default: int = 40
+    """How many prompts a study gets that does not say how many."""
 
 
 def stored_rows(name: str, package: str = "attnscope.text.sets") -> list[dict[str, Any]]:
