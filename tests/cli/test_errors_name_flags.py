@@ -100,9 +100,9 @@ def test_a_part_of_an_error_may_mix_words_and_parameters() -> None:
 
 # fmt: off
 PYTHON_ONLY = {
-    "answer", "beside", "classes", "columns", "condition", "conditions", "edits", "folder", "head",
+    "answer", "beside", "classes", "columns", "condition", "conditions", "csv", "edits", "every", "folder", "head",
     "ids", "keys", "layer", "loaded", "measure", "minus", "name", "number", "other", "path",
-    "rounds", "rows", "rule", "sample", "text", "texts", "tokenizer",
+    "rounds", "rows", "rule", "sample", "share", "text", "texts", "tokenizer",
 }
 # fmt: on
 """The command line takes one text and no positions, and shows tables instead of letting you ask a record or a run."""

@@ -21,6 +21,9 @@ from attnscope.measures.names import title_of
 AMONG = "among all heads of the comparison, and of a class among all classes"
 
 
+TESTED = ", tested against "
+
+
 def look(run: Run, options: HeatmapOptions, table: pl.DataFrame) -> Look:
     measures = shown_measures(run, options)
     names = sentences.listed([selection.class_label(run, each) for each in measures])
@@ -48,7 +51,7 @@ def _caption(run: Run, options: HeatmapOptions, table: pl.DataFrame, measures: l
     what = what[0].upper() + what[1:] + (f", measured from {whose}" if title else f" from {whose}")
     prompts = selection.prompts_words(run, table["n"])
     null = null_of(run, measures)
-    alone = "one number per head" + ("" if null is None else f", tested against {null:g}")
+    alone = "one number per head" + ("" if null is None else f"{TESTED}{null:g}")
     how = f"paired by prompt{_matching(run, options)}" if options.difference else alone
     is_empty = set(measures) <= set(run.token_sets) and not (table["value"] != 0).any()
     return (
@@ -86,6 +89,7 @@ def write(table: pl.DataFrame, look: Look) -> Document:
     numbers: list[Text] = []
     titles = list(dict.fromkeys(table["panel"]))
     facts: dict[str, dict[str, str | None]] = {}
+    word = "Differ significantly from zero" if TESTED in look.caption else "Change significantly"
     for title in titles:
         cells = table.filter(pl.col("panel") == title)
         ordered = cells.sort("value", descending=True, maintain_order=True)
@@ -93,7 +97,7 @@ def write(table: pl.DataFrame, look: Look) -> Document:
         for word, some in (("highest", ordered.head(5)), ("lowest", ordered.reverse().head(3))):
             heads = sentences.listed([_head(row, noted=not none) for row in some.iter_rows(named=True)])
             numbers.append((Strong(title), f": {word} {heads}{'; none is significant' if none else ''}."))
-        for what, words in _facts(cells):
+        for what, words in _facts(cells, word):
             facts.setdefault(what, {})[title] = words
     down = "the layer's heads, the largest in size first" if table["row"].is_not_null().all() else _range("head", table)
     return document(
@@ -114,8 +118,8 @@ def write(table: pl.DataFrame, look: Look) -> Document:
     )
 
 
-def _facts(cells: pl.DataFrame) -> Iterator[tuple[str, str | None]]:
-    """Facts that every panel has, each with its words for this panel."""
+def _facts(cells: pl.DataFrame, word: str) -> Iterator[tuple[str, str | None]]:
+    """Facts that every panel has, each with its words for this panel. word: what significant heads do."""
     mean = sentences.number(float(cells["value"].mean()))  # type: ignore[arg-type]
     yield "Mean over heads", mean
     heads = sentences.counted(len(cells), "head")
@@ -123,8 +127,8 @@ def _facts(cells: pl.DataFrame) -> Iterator[tuple[str, str | None]]:
         above_floor = pl.col("value").abs() > pl.col("floor").fill_null(0)
         significant = cells.filter(pl.col("q") < FALSE_DISCOVERIES, above_floor)
         up, down = int((significant["value"] > 0).sum()), int((significant["value"] < 0).sum())
-        counts = f"{len(significant)} of {heads}" + (f", {up} above zero and {down} below" if len(significant) else "")
-        yield f"Significant (q < {FALSE_DISCOVERIES})", counts
+        counts = f"{len(significant)} of {heads}" + (f", {up} up and {down} down" if len(significant) else "")
+        yield f"{word} (q < {FALSE_DISCOVERIES})", counts
         same = cells.filter(pl.col("same_q") < FALSE_DISCOVERIES)
         if cells["same_q"].is_not_null().any():
             both = len(same.filter(pl.col("q") < FALSE_DISCOVERIES))
