@@ -251,19 +251,20 @@ RUN = """\
 Generated from the code by `make docs`. Column names are a contract; columns may be added. Rows are in the study's
 order, and the same study on the same machine gives the same bytes.
 
-- `manifest.json`: the study, versions, hashes of model files, evidence, prompts dropped, timings, status, and the
-  SHA-256 of every table, of every shard in use, and of itself
+- `manifest.json`: the study, versions, hashes of model files, evidence, prompts dropped, timings by phase, status, and
+  the SHA-256 of every table, of every shard in use, and of itself
 - `study.yaml`: a copy of the study file
 - `shards/SHA256.safetensors`: what was measured, one file per batch, named by the SHA-256 of its bytes
 - `prompts`, `tokens`, `mass` and `heads`, as Parquet: the tables below, derived from the shards
 - `exports/{received,views}.parquet`: the large arrays, if you export them with `attnscope export`
 - `figures/NAME.{svg,png,pdf,vl.json,csv,md}`: the picture, its chart specification (Vega-Lite), its data, its reading
 - `answer.json`: the answer to the study's question, in sentences
-- `comparisons/{heads,classes,multiverse}.csv`, `comparisons.md`: what differs between conditions and models
+- `comparisons/comparisons.md`: what differs between conditions and models, how sure that is, and which heads carry it,
+  on a page; `comparisons/{heads,classes,multiverse}.csv`: every number
 - `evidence.md`, `evidence.json`: the checks behind the numbers
 - `report.html`: everything on one page
-- `report.json`: what the report was made from (`run`, `tables`, `plugins`) and the SHA-256 of each of its files
-  (`files`), so that `attnscope run` notices what is out of date or was changed, and writes it again
+- `report.json`: what the report was made from (`run`, `tables`, `evidence`, `plugins`) and the SHA-256 of each of its
+  files (`files`), so that `attnscope run` notices what is out of date or was changed, and writes it again
 - `cached/`: slow results, cached for the explorer; safe to delete
 
 If a manifest, study file, table or shard was changed, truncated or replaced after it was written, attnscope refuses

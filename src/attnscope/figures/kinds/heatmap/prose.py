@@ -18,7 +18,7 @@ from attnscope.figures.kinds.heatmap.statistics import null_of, panels, shown_me
 from attnscope.figures.prose import Document, Strong, Text, by_panel, document
 from attnscope.measures.names import title_of
 
-AMONG = "among all heads of the comparison, and of a class among all classes"
+AMONG = "among all heads and classes tested"
 
 
 TESTED = ", tested against "
