@@ -205,7 +205,7 @@ def test_text_can_come_from_fields_that_the_layout_has_no_place_for(tokenization
     ]
     fields = {"shared": {"text": "Read with care."}, "clue": "hint"}
     cells, dropped = made(tokenization, study(*conditions, fields=fields))
-    assert cells["hint", 0].text.of("inserted") == ITEMS[0]["hint"] + "\n"
+    assert cells["hint", 0].text.of("inserted") == f"{ITEMS[0]['hint']}\n"
     assert cells["shared", 1].text.of("inserted") == "Read with care.\n"
     assert cells["renamed", 2].text.of("question") == ITEMS[2]["hint"]
     assert len(dropped) == 3
