@@ -89,7 +89,7 @@ def write(table: pl.DataFrame, look: Look) -> Document:
     numbers: list[Text] = []
     titles = list(dict.fromkeys(table["panel"]))
     facts: dict[str, dict[str, str | None]] = {}
-    word = "Differ significantly from zero" if TESTED in look.caption else "Change significantly"
+    verdict = "Differ significantly from zero" if TESTED in look.caption else "Change significantly"
     for title in titles:
         cells = table.filter(pl.col("panel") == title)
         ordered = cells.sort("value", descending=True, maintain_order=True)
@@ -97,7 +97,7 @@ def write(table: pl.DataFrame, look: Look) -> Document:
         for word, some in (("highest", ordered.head(5)), ("lowest", ordered.reverse().head(3))):
             heads = sentences.listed([_head(row, noted=not none) for row in some.iter_rows(named=True)])
             numbers.append((Strong(title), f": {word} {heads}{'; none is significant' if none else ''}."))
-        for what, words in _facts(cells, word):
+        for what, words in _facts(cells, verdict):
             facts.setdefault(what, {})[title] = words
     down = "the layer's heads, the largest in size first" if table["row"].is_not_null().all() else _range("head", table)
     return document(
@@ -118,8 +118,8 @@ def write(table: pl.DataFrame, look: Look) -> Document:
     )
 
 
-def _facts(cells: pl.DataFrame, word: str) -> Iterator[tuple[str, str | None]]:
-    """Facts that every panel has, each with its words for this panel. word: what significant heads do."""
+def _facts(cells: pl.DataFrame, verdict: str) -> Iterator[tuple[str, str | None]]:
+    """Facts that every panel has, each with its words for this panel. verdict: what significant heads do."""
     mean = sentences.number(float(cells["value"].mean()))  # type: ignore[arg-type]
     yield "Mean over heads", mean
     heads = sentences.counted(len(cells), "head")
@@ -128,7 +128,7 @@ def _facts(cells: pl.DataFrame, word: str) -> Iterator[tuple[str, str | None]]:
         significant = cells.filter(pl.col("q") < FALSE_DISCOVERIES, above_floor)
         up, down = int((significant["value"] > 0).sum()), int((significant["value"] < 0).sum())
         counts = f"{len(significant)} of {heads}" + (f", {up} up and {down} down" if len(significant) else "")
-        yield f"{word} (q < {FALSE_DISCOVERIES})", counts
+        yield f"{verdict} (q < {FALSE_DISCOVERIES})", counts
         same = cells.filter(pl.col("same_q") < FALSE_DISCOVERIES)
         if cells["same_q"].is_not_null().any():
             both = len(same.filter(pl.col("q") < FALSE_DISCOVERIES))
