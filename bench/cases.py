@@ -87,6 +87,8 @@ CASES = [
     Case("all-512", "cost", "all queries", 512, _pair("all", 7), "1.06"),
     Case("all-2048", "cost", "all queries", 2048, _pair("all", 3), "1.06"),
     Case("all-8192", "cost", "all queries", 8192, _pair("all", 1, 3), "1.20"),
+    Case("groups-16-2048", "cost", "all queries in 16 groups", 2048, _pair("groups-16", 3), "1.10"),
+    Case("groups-256-2048", "cost", "all queries in 256 groups", 2048, _pair("groups-256", 3, 3)),
     Case("to-the-end-2048", "cost", "all queries, last layer run to its end", 2048, _pair("to-the-end", 3)),
     Case("first-layers-2048", "cost", "layers 0 to 3 of 30, all queries", 2048, _pair("first-layers", 3), "0.20"),
     Case("qwen-shape-2048", "cost", "Qwen2.5-1.5B's shape, 3 layers", 2048, _pair("qwen-shape", 3), "1.03"),

@@ -41,6 +41,21 @@ def default_model(tokens: int, queries: str, measures: Sequence[str] = ()) -> Pa
     )
 
 
+def query_groups(tokens: int, count: int) -> Pair:
+    """The default model, all queries in groups of consecutive tokens, as `bins` makes them."""
+    lens = attnscope.load(MODEL)
+    ids = text_tokens(lens.tokenizer.encode, tokens)
+    lens.model.set_attn_implementation("sdpa")
+    rows = {
+        f"bin {number}": [row for row in range(tokens) if row * count // tokens == number] for number in range(count)
+    }
+    return Pair(
+        base=_plain(lens.model, {"input_ids": torch.tensor([ids])}),
+        arm=lambda: lens.measure_tokens(ids, queries=list(rows), rows=rows, beyond_context=True),
+        against="plain forward, sdpa",
+    )
+
+
 def to_the_end(tokens: int) -> Pair:
     """As `all`, but the forward pass runs to the end of the last layer, as the plain one does."""
     lens = attnscope.load(MODEL)
@@ -151,6 +166,8 @@ PAIRS: dict[str, Callable[[int], Pair]] = {  # by tokens; a study by prompts
     "last": lambda tokens: default_model(tokens, "last"),
     "all": lambda tokens: default_model(tokens, "all"),
     "patterns": lambda tokens: default_model(tokens, "all", PATTERNS),
+    "groups-16": lambda tokens: query_groups(tokens, 16),
+    "groups-256": lambda tokens: query_groups(tokens, 256),
     "to-the-end": to_the_end,
     "first-layers": first_layers,
     "qwen-shape": lambda tokens: random_weights("qwen_shape", tokens),

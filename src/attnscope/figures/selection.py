@@ -12,13 +12,14 @@ import altair as alt
 import polars as pl
 
 from attnscope.analysis.run import Run
-from attnscope.analysis.spread import extent
+from attnscope.analysis.sides import masses
+from attnscope.analysis.spread import extent, mean_of_seen
 from attnscope.errors import AttnscopeError
 from attnscope.figures import sentences
 from attnscope.figures.kind import Look
 from attnscope.figures.options import ClassOptions, HeadOptions, HeadSpec, Options
 from attnscope.study.schema import COLOUR, DepthsSpec, layer_at
-from attnscope.text.classes import OTHER
+from attnscope.text.classes import OTHER, REMOVED
 from attnscope.text.groups import group_words as group_words
 
 # Neighbours differ in lightness, so that parts of a bar can be distinguished in gray and by colour-blind readers.
@@ -48,6 +49,29 @@ def layout_words(run: Run, options: Options) -> str:
     """How the models shown got their prompts, as a sentence with a space before it; empty if the run doesn't say."""
     words = laid_out([(label, run.layout(label)) for label in options.sides(run)[0]])
     return f" {words}." if words else ""
+
+
+def removed_words(run: Run, options: Options) -> str:
+    """Which tokens the study leaves out, and how much they receive, as a sentence with a space before it."""
+    if not run.study.without:
+        return ""
+    group = options.queries if options.queries in [each.name for each in run.groups] else run.queries[0]
+    shares = [
+        float(mean_of_seen(masses(run, label, name, group).of([REMOVED])[0], (0, 1, 2)))
+        for label in options.sides(run)[0]
+        for name in options.sides(run)[1]
+        if run.has(label, name)
+    ]
+    amount = sentences.range_of_shares(min(shares), max(shares)) if shares else "nothing"
+    return (
+        f" Shares are of the attention that does not go to {removed_tokens_words(run)}, which get {amount} of it all."
+    )
+
+
+def removed_tokens_words(run: Run) -> str:
+    """The tokens that a study leaves out."""
+    words = {"special": "special tokens", "first": "the first token"}
+    return sentences.listed([words.get(each, each) for each in run.study.without])
 
 
 def laid_out(layouts: Sequence[tuple[str, str | None]]) -> str:

@@ -69,6 +69,12 @@ def listed(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
+def range_of_shares(least: float, most: float) -> str:
+    """`62 %`, or `58 to 62 %`."""
+    one, two = f"{100 * least:.0f}", f"{100 * most:.0f}"
+    return f"{one} %" if one == two else f"{one} to {two} %"
+
+
 def largest(values: Mapping[str, float], *, most: bool = True) -> str | None:
     """The largest (or smallest) of several, as in `0.1, at A`; none if two share it."""
     if len(values) < 2:

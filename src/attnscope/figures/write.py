@@ -21,7 +21,7 @@ from attnscope.figures.kind import Kind, Look
 from attnscope.figures.options import Options
 from attnscope.figures.prose import Document, alt_text, markdown
 from attnscope.figures.save import SCALE
-from attnscope.figures.selection import layout_words, refuse_missing
+from attnscope.figures.selection import layout_words, refuse_missing, removed_words
 from attnscope.figures.validation import options_of, refuse_figure
 from attnscope.places import writing, written_whole
 from attnscope.runs.evidence import NONE
@@ -78,7 +78,9 @@ def make_figure(run: Run, options: Options, room: int | None = None) -> Figure:
     with KINDS.blamed(kind.name, "look"):
         look = kind.look(run, options, table)
         unproven = " Unproven numbers (evidence: none)." if run.manifest.evidence == NONE else ""
-        look = replace(look, room=room, caption=look.caption + layout_words(run, options) + unproven)
+        look = replace(
+            look, room=room, caption=look.caption + removed_words(run, options) + layout_words(run, options) + unproven
+        )
     with KINDS.blamed(kind.name, "legend"):
         legend = kind.legend(table, look)
     return replace(_drawn(kind, options.name, table, look), legend=legend)
