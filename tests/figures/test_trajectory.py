@@ -200,9 +200,12 @@ def test_figures_report_and_comparisons_stay_small(study: Path, tmp_path: Path) 
     figures = {figure.name: make_figure(run, options_of(figure)) for figure in run.study.figures}
     steps = figures["steps"].table
     assert steps["panel"].unique().to_list() == ["tuned"]
-    assert steps["series"].unique(maintain_order=True).to_list() == ["digits", "question"]
+    assert steps["series"].unique(maintain_order=True).to_list() == ["digits", "question, without digits"]
     assert steps.filter(pl.col("series") == "digits")["x"].to_list() == [0, 5, 10, 100, *range(200, 1700, 100)]
-    assert figures["conditions"].table["panel"].unique(maintain_order=True).to_list() == ["digits", "question"]
+    assert figures["conditions"].table["panel"].unique(maintain_order=True).to_list() == [
+        "digits",
+        "question, without digits",
+    ]
     assert figures["layers"].table["panel"].unique(maintain_order=True).to_list() == ["Layer 1", "Layer 2"]
     assert figures["bars"].table["bar"].unique(maintain_order=True).to_list() == ["tuned step 0", "tuned step 1600"]
     for name in ("evidence.md", "comparisons/comparisons.md"):

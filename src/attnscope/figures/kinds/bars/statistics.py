@@ -17,7 +17,8 @@ from attnscope.analysis.one_way import by_edits_alone
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import Side, masses
 from attnscope.analysis.spread import cut_to_differences, cut_to_shares, mean_of_seen
-from attnscope.figures import selection
+from attnscope.errors import AttnscopeError
+from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Column
 from attnscope.figures.kinds.bars.options import BarsOptions
 from attnscope.study.schema import DepthsSpec, layer_at
@@ -58,6 +59,13 @@ def table(run: Run, options: BarsOptions) -> pl.DataFrame:
     names = selection.classes(run, options)
     parts = [_of_model(run, options, model) for model in options.models_of(run)]
     places = [f"{column}_place" for column in ("layer", "model", "condition", "class")]
+    if not any(len(part.bars) for part in parts):
+        raise AttnscopeError(
+            f"no prompt can show {sentences.listed(names)}",
+            where=f"figure {options.name}: classes",
+            allowed="classes that some token belongs to",
+            todo="choose others",
+        )
     bars = (
         pl.concat([part.bars for part in parts])
         .sort(places)
