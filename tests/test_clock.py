@@ -13,7 +13,7 @@ from attnscope.clock import PHASES, Clock, Phase, duration, phases_in_words
 
 
 class Time:
-    """A time that goes on only when it is told to."""
+    """A time that moves on only when the test says so."""
 
     def __init__(self) -> None:
         self.now = 100.0

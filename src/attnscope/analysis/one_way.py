@@ -9,7 +9,7 @@ and an interval, but no p and no q.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import polars as pl
@@ -17,7 +17,7 @@ import polars as pl
 from attnscope.analysis.insertion import class_tokens
 from attnscope.analysis.sides import ENRICHMENT, EVERY, MASS, ONE_WAY, Side, masses
 from attnscope.analysis.spread import mean_of_seen
-from attnscope.measures.names import SINK
+from attnscope.measures.names import OF_INSERTIONS, SINK
 from attnscope.text.groups.every import ALL
 from attnscope.text.segments import INSERTED
 
@@ -77,6 +77,16 @@ def by_edits_alone(one: Side, two: Side, queries: str, classes: Collection[str],
     if one_way(one, two, queries, quantity) & set(classes):
         return True
     return quantity == MASS and _longer(one, two) and any(_covers(side, queries, classes) for side in (one, two))
+
+
+def measure_by_edits_alone(one: Side, two: Side, queries: str, names: Sequence[str], quantity: str = MASS) -> bool:
+    """Whether what a map or a trajectory shows differs through the edits alone: classes, a quantity or a score."""
+    run = one.run
+    if names[0] in (*OF_INSERTIONS, *run.study.quantities):
+        return bool(one_way(one, two, queries, names[0]))
+    if not set(names) <= set(run.token_sets):
+        return score_by_edits_alone(one, two, queries, names[0])
+    return by_edits_alone(one, two, queries, names, quantity)
 
 
 def _covers(side: Side, queries: str, classes: Collection[str]) -> bool:

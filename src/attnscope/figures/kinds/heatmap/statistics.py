@@ -17,7 +17,7 @@ from attnscope.analysis.discoveries import discoveries
 from attnscope.analysis.effects import Effects, effects
 from attnscope.analysis.matching import Matching, matched
 from attnscope.analysis.measures import MeasureValues, measure_values
-from attnscope.analysis.one_way import by_edits_alone, one_way, score_by_edits_alone
+from attnscope.analysis.one_way import measure_by_edits_alone
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import ENRICHMENT, EVERY, MASS, Side
 from attnscope.analysis.spread import cut_to_differences, mean_of_seen
@@ -199,13 +199,11 @@ def _differences(run: Run, options: HeatmapOptions, title: str, side: Side, base
 def _certain(options: HeatmapOptions, side: Side, base: Side, after: MeasureValues, before: MeasureValues) -> bool:
     """Whether a change follows from the edits alone, or one side has none of it."""
     names = shown_measures(side.run, options)
-    if names[0] in (*OF_INSERTIONS, *side.run.study.quantities):
-        return bool(one_way(base, side, selection.queries(side.run, options), names[0]))
-    if not set(names) <= set(side.run.token_sets):
-        return score_by_edits_alone(base, side, selection.queries(side.run, options), names[0])
     quantity = ENRICHMENT if options.value == "enrichment" else MASS
-    by_edits = by_edits_alone(base, side, selection.queries(side.run, options), names, quantity)
-    return by_edits or not all(np.nan_to_num(each.values).any() for each in (after, before))
+    by_edits = measure_by_edits_alone(base, side, selection.queries(side.run, options), names, quantity)
+    if by_edits or not set(names) <= set(side.run.token_sets):
+        return by_edits
+    return not all(np.nan_to_num(each.values).any() for each in (after, before))
 
 
 def _change(after: MeasureValues, before: MeasureValues, matching: Matching) -> NDArray[np.float64]:

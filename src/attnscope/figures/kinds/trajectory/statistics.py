@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from attnscope.analysis.measures import measure_values
-from attnscope.analysis.one_way import by_edits_alone, one_way
+from attnscope.analysis.one_way import measure_by_edits_alone
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import Side
 from attnscope.analysis.spread import mean_of_seen
@@ -172,23 +172,35 @@ def _lines(run: Run, options: TrajectoryOptions, axis: Axis) -> Iterator[_Line]:
             if of_classes
             else [(track, names) for names in measures for track in axis.tracks]
         ):
-            what = title_of(names[0]) or sentences.listed([selection.class_label(run, name) for name in names])
             several = len(axis.tracks) > 1 if of_classes else len(measures) > 1
-
-            def named(track: Track, what: str = what, layer: int | None = layer, several: bool = several) -> _Named:
-                series, other = (what, track.label) if of_classes else (track.label, what)
-                if layer is None:
-                    return other, series
-                title = f"Layer {layer + options.number_from}"
-                return (f"{title}, {other}" if several else title), series
-
-            points = [_point(run, options, place, names, layer, named(track)) for place in track.places]
+            mine, first = (
+                _named(run, options, each, names, layer, of_classes, several) for each in (track, axis.tracks[0])
+            )
+            points = [_point(run, options, place, names, layer, mine) for place in track.places]
             if axis.across:
                 points = [
-                    _across(point, place, names, track, axis.tracks[0], named(axis.tracks[0]))
+                    _across(point, place, names, track, axis.tracks[0], first)
                     for point, place in zip(points, track.places, strict=True)
                 ]
-            yield _Line(points[0].series, colours[names[0]] if of_classes else track.colour, points)
+            yield _Line(mine[1], colours[names[0]] if of_classes else track.colour, points)
+
+
+def _named(
+    run: Run,
+    options: TrajectoryOptions,
+    track: Track,
+    names: Sequence[str],
+    layer: int | None,
+    of_classes: bool,
+    several: bool,
+) -> _Named:
+    """several: there is more than one panel for each layer."""
+    what = title_of(names[0]) or sentences.listed([selection.class_label(run, name) for name in names])
+    series, other = (what, track.label) if of_classes else (track.label, what)
+    if layer is None:
+        return other, series
+    title = f"Layer {layer + options.number_from}"
+    return (f"{title}, {other}" if several else title), series
 
 
 def _across(point: Point, place: Place, names: Sequence[str], track: Track, first: Track, named: _Named) -> Point:
@@ -199,11 +211,7 @@ def _across(point: Point, place: Place, names: Sequence[str], track: Track, firs
     base = next((each for each in first.places if each.x == place.x), None)
     if base is None:
         return point
-    by_edits = (
-        bool(one_way(base.side, place.side, place.queries, names[0]))
-        if names[0] in run.study.quantities
-        else (set(names) <= set(run.token_sets) and by_edits_alone(base.side, place.side, place.queries, names))
-    )
+    by_edits = measure_by_edits_alone(base.side, place.side, place.queries, names)
     return replace(point, reference=Reference((*named, place.x), first.label), tested=not by_edits)
 
 
