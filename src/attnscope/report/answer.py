@@ -1,8 +1,8 @@
-"""The answer to a study's question, in three to five sentences made from its numbers.
+"""The answer to a study's question, in a few sentences made from its numbers.
 
-It is about one comparison and its classes: those of the study's first map of a difference; otherwise a control if there
-is one, and the first class that a figure names or the one that changes most clearly. Effect, interval, heads, placebo,
-and what can't be said.
+It is about the study's headline. Without one, it is about one comparison and its classes: those of the study's
+first map of a difference; otherwise a control if there is one, and the first class that a figure names or the one that
+changes most clearly. Effect, interval, heads, placebo, and what can't be said.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from attnscope.analysis.compared import TEN, compare
-from attnscope.analysis.comparisons import Comparison, comparisons, placebo_for
+from attnscope.analysis.compared import TEN, family
+from attnscope.analysis.comparisons import Comparison, Kind, comparisons, placebo_for
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES, needed
 from attnscope.analysis.multiverse import multiverse, verdicts
 from attnscope.analysis.run import Run
-from attnscope.analysis.sides import MASS, masses
+from attnscope.analysis.sides import EVERY, MASS, Side, masses
 from attnscope.analysis.spread import mean_of_seen
 from attnscope.figures import selection, sentences
+from attnscope.report.levels import levels_in_words
 from attnscope.runs.evidence import NONE, UNPROVEN
+from attnscope.study.headline import HeadlineSpec
 from attnscope.study.schema import FigureSpec
 from attnscope.text.classes import OTHER
 
@@ -40,24 +42,51 @@ class Focus:
     queries: str
     classes: list[str]
     """Empty if the study doesn't say."""
+    quantity: str = MASS
+    """What is compared: attention on the classes, or a quantity, which has none."""
 
 
 def answer(run: Run) -> list[str]:
     """The answer in sentences; empty if the run has no prompts to answer from."""
-    focus = focus_of(run)
-    if focus is None:
+    words = _statements(run) if run.study.headline else _of_focus(run, focus_of(run))
+    if not words:
         return [*_shares(run), *_unproven(run)]
+    return [*words, LIMIT, *_unproven(run)]
+
+
+def _statements(run: Run) -> list[str]:
+    """A paragraph for each statement of the study's headline; what has no numbers in this run is left out."""
+    words = []
+    is_first = True
+    for statement in run.study.headline:
+        if statement.difference is None:
+            words += list(levels_in_words(run, statement))
+            continue
+        focus = _compared(run, statement)
+        sentences_of = [] if focus is None else _of_focus(run, focus, in_full=is_first)
+        words += sentences_of
+        is_first = is_first and not sentences_of
+    return words
+
+
+def _of_focus(run: Run, focus: Focus | None, *, in_full: bool = True) -> list[str]:
+    """What a comparison shows. in_full: with its placebo, and whether it depends on how one counts."""
+    if focus is None:
+        return []
     first, *others = focus.comparisons
-    found = (_row(first, focus.queries, each) for each in focus.classes or (None,))
+    found = (_row(first, focus.queries, each, focus.quantity) for each in focus.classes or (None,))
     rows = [row for row in found if row is not None]
     if not rows:
-        return [*_shares(run), *_unproven(run)]
+        return []
     row, *more = rows
+    if not in_full:
+        same = [_others(run, others, row)] if others else []
+        return [" ".join(each for each in (_effect(run, first, row), *same, *list(_heads(row))[:1]) if each)]
     words = [" ".join([_effect(run, first, row), *(_also(run, each) for each in more)])]
     words += [_others(run, others, row)] if others else []
     words += [" ".join(_heads(row))]
     words += [" ".join([*_placebo(run, first, row), *_robust(run, first, rows)])]
-    return [*(each for each in words if each), LIMIT, *_unproven(run)]
+    return [each for each in words if each]
 
 
 def _unproven(run: Run) -> list[str]:
@@ -66,6 +95,10 @@ def _unproven(run: Run) -> list[str]:
 
 def focus_of(run: Run) -> Focus | None:
     """What the study is mainly about; None if there is nothing to compare."""
+    for statement in run.study.headline:
+        named = _compared(run, statement) if statement.difference is not None else None
+        if named is not None:
+            return named
     every = [each for each in comparisons(run) if each.kind != "placebo"]
     for figure in run.study.figures:
         named = _named(run, figure, every)
@@ -78,6 +111,27 @@ def focus_of(run: Run) -> Focus | None:
             alike = [each for each in mine if (each.one.condition, each.two.condition) == (one, two)]
             return Focus(alike if kind != "model" else mine[:1], run.queries[0], _classes_shown(run))
     return None
+
+
+def _compared(run: Run, statement: HeadlineSpec) -> Focus | None:
+    """The comparison that a statement is about, in each model or under the first condition; None without prompts."""
+    one, two = statement.difference or ("", "")
+    is_class = statement.measure in run.token_sets
+    if one in run.conditions:
+        sides = [(Side(run, model, one), Side(run, model, two)) for model in run.models]
+        kind: Kind = "condition"
+    else:
+        sides, kind = [(Side(run, one, name), Side(run, two, name)) for name in run.conditions[:1]], "model"
+    every = [each for each in comparisons(run) if each.kind != "placebo"]
+    known = {frozenset((each.one, each.two)): each for each in every}  # in whichever direction the run has it
+    mine = [
+        known.get(frozenset(pair), Comparison(kind, *pair))
+        for pair in sides
+        if all(run.has(side.model, side.condition) for side in pair)
+    ]
+    queries = statement.queries or run.queries[0]
+    classes = [statement.measure] if is_class else [EVERY]
+    return Focus(mine, queries, classes, MASS if is_class else statement.measure) if mine else None
 
 
 def _classes_shown(run: Run) -> list[str]:
@@ -107,11 +161,12 @@ def _named(run: Run, figure: FigureSpec, every: list[Comparison]) -> Focus | Non
     return Focus(mine, figure.queries or run.queries[0], names)
 
 
-def _row(comparison: Comparison, queries: str, token_class: str | None) -> Row | None:
+def _row(comparison: Comparison, queries: str, token_class: str | None, quantity: str = MASS) -> Row | None:
     """The mean over heads of one class: the one asked for, or the one that changes most clearly."""
-    rows = compare(comparison).overall.filter(
-        pl.col("queries") == queries, pl.col("quantity") == MASS, pl.col("n") > 0, pl.col("token_class") != OTHER
-    )
+    tested = family(comparison, queries, quantity)
+    if tested is None:
+        return None
+    rows = tested[1].filter(pl.col("n") > 0, pl.col("token_class") != OTHER)
     if token_class is not None:
         rows = rows.filter(pl.col("token_class") == token_class)
     clearest = rows.sort(pl.col("q").is_null(), pl.col("size").abs(), descending=[False, True], nulls_last=True)
@@ -139,7 +194,7 @@ def _by(comparison: Comparison) -> tuple[str, str]:
 def _effect(run: Run, comparison: Comparison, row: Row) -> str:
     one, two = (f"{by} {name}" for by, name in zip(_by(comparison), _sides(run, comparison), strict=True))
     where = "" if comparison.kind == "model" or len(run.models) == 1 else f"In {comparison.one.model}, "
-    what = f"attention on {_class(run, row)} from {selection.group_words(row['queries'])}"
+    what = _measured(run, row)
     over = (
         f"mean over {sentences.counted(row['heads'], 'head')} and "
         f"{sentences.prompts_in_clusters(row['n'], row['clusters'])}"
@@ -147,10 +202,7 @@ def _effect(run: Run, comparison: Comparison, row: Row) -> str:
     if row["q"] is None:
         why = sentences.untested(row["n"], row["clusters"])
         tested = why if row["low"] is None else f"{_interval(row)}; not tested, as the edit alone changes it"
-        sentence = (
-            f"{what} is {_number(row['two'])} {two} and {_number(row['one'])} {one}, a difference of "
-            f"{_number(row['difference'])}"
-        )
+        sentence = _untested_difference(row, what, one, two)
         return _upper(f"{where}{sentence} ({over}; {tested}).")
     tested = f"{_interval(row)}, {over}; {sentences.rate(row['q'])}"
     if row["sure"]:
@@ -159,10 +211,24 @@ def _effect(run: Run, comparison: Comparison, row: Row) -> str:
         return _upper(f"{where}{sentence} ({tested}).")
     if row["same_q"] is not None and row["same_q"] < FALSE_DISCOVERIES:
         sentence = f"{what} is the same {two} and {one}, within the margin of {run.study.margin:g}"
+    elif row["low"] is not None and row["low"] * row["high"] > 0:  # only the number of tests speaks against it
+        return _upper(f"{where}{_untested_difference(row, what, one, two)} ({tested}, so not significant).")
     else:
         names = " and ".join(reversed(_sides(run, comparison)))
         sentence = f"no difference in {what} between {names} can be shown"
     return _upper(f"{where}{sentence}: {_number(row['difference'])} ({tested}).")
+
+
+def _untested_difference(row: Row, what: str, one: str, two: str) -> str:
+    values = f"{_number(row['two'])} {two} and {_number(row['one'])} {one}"
+    return f"{what} is {values}, a difference of {_number(row['difference'])}"
+
+
+def _measured(run: Run, row: Row) -> str:
+    group = selection.group_words(row["queries"])
+    if row["quantity"] == MASS:
+        return f"attention on {_class(run, row)} from {group}"
+    return f"{selection.class_label(run, row['quantity'])} (from {group})"
 
 
 def _also(run: Run, row: Row) -> str:
@@ -194,7 +260,7 @@ def _others(run: Run, others: list[Comparison], row: Row) -> str:
     """The same in the other models."""
     parts = []
     for each in others:
-        other = _row(each, row["queries"], row["token_class"])
+        other = _row(each, row["queries"], row["token_class"], row["quantity"])
         if other is not None:
             place = each.one.model if each.kind != "model" else selection.condition_label(run, each.one.condition)
             shown = sentences.with_interval(other["difference"], other["low"], other["high"])
@@ -234,7 +300,7 @@ def _placebo(run: Run, comparison: Comparison, row: Row) -> Iterator[str]:
         if comparison.kind in ("condition", "control"):
             yield "There is no placebo (control: redraw) to compare with."
         return
-    drawn = _row(null, row["queries"], row["token_class"])
+    drawn = _row(null, row["queries"], row["token_class"], row["quantity"])
     if drawn is None:
         return
     changed = None if drawn["up"] is None else drawn["up"] + drawn["down"]
@@ -248,7 +314,7 @@ def _placebo(run: Run, comparison: Comparison, row: Row) -> Iterator[str]:
 
 def _robust(run: Run, comparison: Comparison, rows: Sequence[Row]) -> Iterator[str]:
     """Whether the sign depends on how one counts, for each class that the answer is about."""
-    if not comparison.paired:
+    if not comparison.paired or rows[0]["quantity"] != MASS:
         return
     table = multiverse(comparison)
     found = {each["token_class"]: each for each in verdicts(table).iter_rows(named=True)} if len(table) else {}

@@ -91,7 +91,8 @@ def _cell(row: Row | None) -> str:
 def _carriers(found: Sequence[Compared], focus: Focus) -> Iterator[Section]:
     """Which heads carry the differences that the study is about."""
     named = focus.classes[0] if focus.classes else _clearest(found, focus.queries)
-    wanted = (pl.col("quantity") == MASS, pl.col("queries") == focus.queries, pl.col("token_class") == named)
+    wanted = (pl.col("quantity") == focus.quantity, pl.col("queries") == focus.queries, pl.col("token_class") == named)
+    what = f"attention on {named}" if focus.quantity == MASS else focus.quantity
     rows: list[tuple[str, ...]] = []
     faint = []
     for each in [each for each in found if each.comparison in focus.comparisons][:MOST_ROWS]:
@@ -101,7 +102,7 @@ def _carriers(found: Sequence[Compared], focus: Focus) -> Iterator[Section]:
     if rows:
         columns = ("", "difference", "heads up / down", "real, at least", "share of ten heads", "strongest heads")
         yield Section(
-            f"Who carries it: attention on {named} (queries: {focus.queries})",
+            f"Who carries it: {what} (queries: {focus.queries})",
             (Table(columns, tuple(rows), tuple(faint)),),
         )
 

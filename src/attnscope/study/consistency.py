@@ -14,6 +14,7 @@ from attnscope.measures import MEASURES
 from attnscope.measures.names import KEPT, MOVED, OF_INSERTIONS, head_measures, map_measures
 from attnscope.measures.patterns import PATTERNS
 from attnscope.quantities import QUANTITIES
+from attnscope.study.headline import HeadlineSpec
 from attnscope.study.schema import NAME, FigureSpec, PromptsSpec, Study
 from attnscope.text.classes import OTHER, REMOVED, Rule, parse_rule
 from attnscope.text.groups import GROUPS, known_groups
@@ -71,6 +72,8 @@ def problems(study: Study) -> Iterator[Problem]:
             yield problem
     for number, figure in enumerate(study.figures):
         yield from figure_problems(study, figure, number)
+    for number, statement in enumerate(study.headline):
+        yield from _of_headline(study, statement, ("headline", number))
 
 
 def _may_mean_a_field(problem: Problem, layouts: Layouts) -> bool:
@@ -271,9 +274,30 @@ def figure_problems(study: Study, figure: FigureSpec, number: int = 0) -> Iterat
         yield Problem(("figures", number, "queries"), what, allowed)
 
 
-def _may_be_measured(study: Study, queries: str) -> bool:
-    """Whether a study has a group or series of this name; how many groups a series has is known from the prompts."""
-    if queries in (*study.measure.groups, *study.measure.series):
+def _of_headline(study: Study, statement: HeadlineSpec, at: tuple[str | int, ...]) -> Iterator[Problem]:
+    """Names in a statement that the study lacks."""
+    conditions, labels = [spec.name for spec in study.conditions], [spec.label for spec in study.models]
+    named = [*study.token_sets, *study.quantities]
+    if statement.measure not in named:
+        what = f"there is no class, set or quantity '{statement.measure}'"
+        yield Problem((*at, "measure"), what, near(statement.measure, named))
+    if statement.queries is not None and not _may_be_measured(study, statement.queries, series=False):
+        what = f"query group '{statement.queries}' is not measured"
+        yield Problem((*at, "queries"), what, near(statement.queries, study.measure.groups))
+    if statement.over is not None and statement.over not in study.measure.series:
+        what = f"there is no series of query groups '{statement.over}'"
+        yield Problem((*at, "over"), what, near(statement.over, study.measure.series or ["(none)"]))
+    yield from name_problems(statement.conditions or (), conditions, (*at, "conditions"))
+    if statement.difference is not None:
+        first = statement.difference[0]
+        sides = labels if first in labels and first not in conditions else conditions
+        known = sides if first in sides else [*conditions, *labels]
+        yield from name_problems(statement.difference, known, (*at, "difference"))
+
+
+def _may_be_measured(study: Study, queries: str, *, series: bool = True) -> bool:
+    """Whether a study has a group (or series) of this name; how many groups a series has is known from the prompts."""
+    if queries in (*study.measure.groups, *(study.measure.series if series else ())):
         return True
     rules = [each for each in study.measure.queries if isinstance(each, QueryRule)]
     return any(rule.group(number).name == queries for rule in rules for number in range(1, MOST + 1))

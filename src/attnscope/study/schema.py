@@ -28,6 +28,7 @@ from attnscope.study.field_types import COLOUR as COLOUR
 from attnscope.study.field_types import LINE as LINE
 from attnscope.study.field_types import NAME as NAME
 from attnscope.study.field_types import Colour, Line, Name, names_in_schema
+from attnscope.study.headline import HeadlineSpec
 from attnscope.study.sampling import Sample as Sample
 from attnscope.text.classes import OTHER, PREFIX, REMOVED
 from attnscope.text.query_rules import Queries, QueryRule, in_series, titles_of
@@ -437,6 +438,10 @@ class Study(Spec):
     )
     measure: MeasureSpec = Field(default_factory=lambda: MeasureSpec(), description="What is measured.")
     figures: list[SerializeAsAny[FigureSpec]] = Field(default_factory=list, description="The figures.")
+    headline: list[HeadlineSpec] = Field(
+        default_factory=list,
+        description="What the answer is about, in order. By default it is about the first map of a difference.",
+    )
 
     @field_validator("conditions", mode="after")
     @classmethod

@@ -1,0 +1,155 @@
+"""How large a measure is on one side, mean over heads, and how far it goes from a series' first group to its last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnscope.analysis.discoveries import FALSE_DISCOVERIES
+from attnscope.analysis.effects import effects
+from attnscope.analysis.measures import measure_values
+from attnscope.analysis.sides import Side, masses
+from attnscope.analysis.spread import mean_of_seen
+
+Floats = NDArray[np.float64]
+
+STRONGEST = 3
+"""How many heads a level names."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """A measure's mean over heads and prompts. None where something can't be said."""
+
+    side: Side
+    queries: str
+    measure: str
+    value: float
+    low: float | None
+    high: float | None
+    n: int
+    clusters: int
+    heads: int
+    p: float | None
+    """Of the test against `null`; None if nothing was tested."""
+    null: float | None
+    above: int | None
+    """Heads that are significantly above `null`."""
+    below: int | None
+    uniform: float | None
+    """What uniform attention would give, of a class."""
+    strongest: tuple[tuple[int, int, float], ...]
+    """Layer, head and value of the heads that have most of it, chosen on the same prompts."""
+
+
+@dataclass(frozen=True)
+class Course:
+    """From the first group of a series to the last one that at least half of the prompts reach, within prompts."""
+
+    first: Level
+    last: Level
+    difference: float
+    low: float | None
+    high: float | None
+    n: int
+    clusters: int
+    p: float | None
+    """None for what changes along the series whatever a head does: later queries see more tokens."""
+
+
+def level(side: Side, queries: str, measure: str) -> Level | None:
+    """The level of a class, set or quantity; None if no prompt has it."""
+    run = side.run
+    quantity = run.study.quantities.get(measure)
+    null = None if quantity is None else quantity.null
+    prompts, values = _values(side, queries, measure)
+    if np.isnan(values).all():
+        return None
+    clusters = run.clusters(prompts)
+    whole = effects(_over_heads(values) - (null or 0.0), clusters=clusters, seed=run.study.seed)
+    ends = (0.0, 1.0) if quantity is None else quantity.bounds
+    low, high = (_known(np.clip(each[0] + (null or 0.0), *ends)) for each in (whole.low, whole.high))
+    above = below = None
+    if null is not None:
+        flat = values.reshape(len(values), -1) - null
+        heads = effects(flat, clusters=clusters, seed=run.study.seed)
+        sure = heads.q < FALSE_DISCOVERIES
+        above, below = int((sure & (heads.mean > 0)).sum()), int((sure & (heads.mean < 0)).sum())
+    return Level(
+        side=side,
+        queries=queries,
+        measure=measure,
+        value=float(whole.mean[0]) + (null or 0.0),
+        low=low,
+        high=high,
+        n=int(whole.n[0]),
+        clusters=int(whole.clusters[0]),
+        heads=values.shape[1] * values.shape[2],
+        p=None if null is None else _known(whole.p[0]),
+        null=null,
+        above=above,
+        below=below,
+        uniform=_uniform(side, queries, measure),
+        strongest=_strongest(side, mean_of_seen(values, 0)),
+    )
+
+
+def course(side: Side, series: str, measure: str) -> Course | None:
+    """The first and the last group of a series; None if no two groups can be compared."""
+    run = side.run
+    quantity = run.study.quantities.get(measure)
+    names = [group.name for group in run.series[series]]
+    known = {name: _values(side, name, measure) for name in names}
+    counts = {name: int((~np.isnan(_over_heads(values)[:, 0])).sum()) for name, (_, values) in known.items()}
+    reached = [name for name in names if counts[name] and 2 * counts[name] >= max(counts.values())]
+    if len(reached) < 2:
+        return None
+    first, last = reached[0], reached[-1]
+    prompts, mine, theirs = np.intersect1d(known[first][0], known[last][0], return_indices=True)
+    apart = _over_heads(known[last][1][theirs]) - _over_heads(known[first][1][mine])
+    levels = [level(side, name, measure) for name in (first, last)]
+    if levels[0] is None or levels[1] is None or np.isnan(apart).all():
+        return None
+    change = effects(apart, clusters=run.clusters(prompts), seed=run.study.seed)
+    is_tested = quantity is not None and quantity.relative
+    return Course(
+        first=levels[0],
+        last=levels[1],
+        difference=float(change.mean[0]),
+        low=_known(change.low[0]),
+        high=_known(change.high[0]),
+        n=int(change.n[0]),
+        clusters=int(change.clusters[0]),
+        p=_known(change.p[0]) if is_tested else None,
+    )
+
+
+def _values(side: Side, queries: str, measure: str) -> tuple[NDArray[np.int64], Floats]:
+    numbers = measure_values(side, queries, [measure], enrichment=False, where="headline: measure")
+    return numbers.prompts, numbers.values
+
+
+def _over_heads(values: Floats) -> Floats:
+    """(prompts, 1)."""
+    return mean_of_seen(values, (1, 2))[:, None]
+
+
+def _strongest(side: Side, by_head: Floats) -> tuple[tuple[int, int, float], ...]:
+    """by_head: (layers, heads)."""
+    order = np.argsort(-np.nan_to_num(by_head, nan=-np.inf), axis=None, kind="stable")[:STRONGEST]
+    places = [np.unravel_index(each, by_head.shape) for each in order]
+    layers, heads = side.run.layers(side.model), side.run.heads(side.model)
+    return tuple((layers[row], heads[column], float(by_head[row, column])) for row, column in places)
+
+
+def _uniform(side: Side, queries: str, measure: str) -> float | None:
+    if measure not in side.run.token_sets:
+        return None
+    _, expected = masses(side.run, side.model, side.condition, queries).of([measure])
+    return _known(mean_of_seen(expected, (0, 1, 2)))
+
+
+def _known(value: float | np.floating | Floats) -> float | None:
+    return None if np.isnan(value) else float(value)

@@ -1,0 +1,158 @@
+"""Statements without a difference, in words: how large something is in each condition, or its course in a series."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from attnscope.analysis.discoveries import FALSE_DISCOVERIES
+from attnscope.analysis.levels import Course, Level, course, level
+from attnscope.analysis.run import Run
+from attnscope.analysis.sides import Side
+from attnscope.figures import selection, sentences
+from attnscope.study.headline import HeadlineSpec
+
+
+def levels_in_words(run: Run, statement: HeadlineSpec) -> Iterator[str]:
+    """A paragraph for each model; none where nothing was measured."""
+    for model in run.models:
+        names = [name for name in statement.conditions or run.conditions[:1] if run.has(model, name)]
+        sides = [Side(run, model, name) for name in names]
+        if statement.over is not None:
+            courses = [course(side, statement.over, statement.measure) for side in sides]
+            words = _courses(run, statement, [each for each in courses if each is not None])
+        else:
+            levels = [level(side, statement.queries or run.queries[0], statement.measure) for side in sides]
+            words = _levels(run, statement, [each for each in levels if each is not None])
+        if words:
+            where = f"In {model}, " if len(run.models) > 1 else ""
+            sentence = f"{where}{words}"
+            yield sentence[0].upper() + sentence[1:]
+
+
+def _levels(run: Run, statement: HeadlineSpec, levels: Sequence[Level]) -> str:
+    if not levels:
+        return ""
+    first, *others = levels
+    what = _what(run, statement.measure, selection.group_words(first.queries))
+    if others:
+        values = "; ".join(f"{_value(each)} {_under(each)}" for each in levels)
+        sentence = f"{what}: {values} ({_over(levels)}; 95 % intervals{_tested(levels)})."
+    else:
+        interval = (
+            "" if first.low is None or first.high is None else f"95 % interval {_interval(first.low, first.high)}, "
+        )
+        sentence = (
+            f"{what} is {sentences.number(first.value)}{_times(first)} ({interval}{_over(levels)}{_tested(levels)})."
+        )
+    return " ".join([sentence, *_parts(run, first), *_heads(levels), *([] if others else [_strongest(first)])])
+
+
+def _strongest(each: Level) -> str:
+    """The heads that have most of it."""
+    named = [f"{layer}.{head} ({sentences.number(value)})" for layer, head, value in each.strongest]
+    return f"Highest of all heads (layer.head): {sentences.listed(named)}, chosen on these prompts."
+
+
+def _interval(low: float, high: float) -> str:
+    return f"{sentences.number(low)} to {sentences.number(high)}"
+
+
+def _what(run: Run, measure: str, group: str) -> str:
+    label = selection.class_label(run, measure)
+    is_class = measure in run.token_sets
+    return f"attention on {label} from {group}" if is_class else f"{label} (from {group})"
+
+
+def _value(each: Level) -> str:
+    return f"{sentences.with_interval(each.value, each.low, each.high)}{_times(each)}"
+
+
+def _times(each: Level) -> str:
+    return f", {each.value / each.uniform:.2g} times uniform attention," if each.uniform else ""
+
+
+def _under(each: Level) -> str:
+    return f'with "{selection.condition_label(each.side.run, each.side.condition)}"'
+
+
+def _over(levels: Sequence[Level | Course]) -> str:
+    """What a mean is over: the same for all levels, or a range."""
+    first = levels[0].first if isinstance(levels[0], Course) else levels[0]
+    least, most = (pick(each.n for each in levels) for pick in (min, max))
+    prompts = (
+        sentences.prompts_in_clusters(most, levels[0].clusters)
+        if least == most
+        else sentences.range_of(least, most, "prompt")
+    )
+    return f"mean over {sentences.counted(first.heads, 'head')} and {prompts}"
+
+
+def _tested(levels: Sequence[Level]) -> str:
+    if levels[0].null is None:
+        return ""
+    known = [each.p for each in levels if each.p is not None]
+    if not known:
+        return f"; {sentences.untested(levels[0].n, levels[0].clusters)}"
+    which = "largest " if len(known) > 1 else ""
+    return f"; tested against {levels[0].null:g}: {which}{_p(max(known))}"
+
+
+def _p(value: float) -> str:
+    return f"p = {value:.2g}" if value >= 1e-4 else "p < 0.0001"
+
+
+def _parts(run: Run, shown: Level) -> Iterator[str]:
+    """Of a difference between sets within prompts: what each of them receives."""
+    quantity = run.study.quantities.get(shown.measure)
+    if quantity is None or shown.null is None or any(True for _ in (*quantity.conditions, *quantity.series)):
+        return
+    parts = [(name, level(shown.side, shown.queries, name)) for _, name in quantity.token_sets]
+    known = [(selection.class_label(run, name), each) for name, each in parts if each is not None]
+    if len(known) > 1:
+        yield f"Received: {sentences.listed([f'{label} {sentences.number(each.value)}' for label, each in known])}."
+
+
+def _heads(levels: Sequence[Level]) -> Iterator[str]:
+    for each in levels:
+        if each.above is None or each.below is None or each.p is None:
+            continue
+        start = f"{_under(each)}, ".capitalize() if len(levels) > 1 else ""
+        found = f"{each.above} of {each.heads} heads are above {each.null:g} and {each.below} below"
+        yield f"{start}{found} (q < {FALSE_DISCOVERIES})."
+
+
+def _courses(run: Run, statement: HeadlineSpec, courses: Sequence[Course]) -> str:
+    if not courses:
+        return ""
+    label = selection.class_label(run, statement.measure)
+    what = f"attention on {label}" if statement.measure in run.token_sets else label
+    parts = []
+    for each in courses:
+        start = f"{_under(each.first)}, " if len(courses) > 1 else ""
+        ends = f"{sentences.number(each.first.value)} ({each.first.queries}) to {sentences.number(each.last.value)}"
+        change = _change(each)
+        parts.append(f"{start}{what} {_way(each)} from {ends} ({each.last.queries}), by {change}{_sure(each)}")
+    return f"{'; '.join(parts)} ({_over(courses)}; 95 % intervals)."
+
+
+def _change(each: Course) -> str:
+    """How far it goes; without a sign where the verb has it."""
+    if _way(each) == "falls" and each.low is not None and each.high is not None:
+        return sentences.with_interval(-each.difference, -each.high, -each.low)
+    return sentences.with_interval(each.difference, each.low, each.high)
+
+
+def _way(each: Course) -> str:
+    """Rises or falls only where that is sure."""
+    if each.low is None or each.high is None or each.low <= 0 <= each.high:
+        return "goes"
+    return "rises" if each.difference > 0 else "falls"
+
+
+def _sure(each: Course) -> str:
+    if each.p is not None:
+        return f", {_p(each.p)}"
+    if each.first.uniform is None or each.last.uniform is None:
+        return ", not tested"
+    ends = f"{sentences.number(each.first.uniform)} to {sentences.number(each.last.uniform)}"
+    return f", not tested: later queries see more tokens, and uniform attention goes from {ends}"
