@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from attnscope.analysis.bootstrap import Sample
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES
 from attnscope.analysis.effects import effects
 from attnscope.analysis.measures import measure_values
@@ -68,9 +69,15 @@ def level(side: Side, queries: str, measure: str) -> Level | None:
     if np.isnan(values).all():
         return None
     clusters = run.clusters(prompts)
-    whole = effects(_over_heads(values) - (null or 0.0), clusters=clusters, seed=run.study.seed)
-    ends = (0.0, 1.0) if quantity is None else quantity.bounds
-    low, high = (_known(np.clip(each[0] + (null or 0.0), *ends)) for each in (whole.low, whole.high))
+    of_prompts = _over_heads(values)
+    whole = effects(of_prompts - (null or 0.0), clusters=clusters, seed=run.study.seed)
+    if null is None:  # the interval that bars, spreads and trajectories have
+        sample = Sample.of(of_prompts, clusters)
+        ends = sample.mean - sample.half_width, sample.mean + sample.half_width
+    else:  # the one that agrees with the test
+        ends = whole.low + null, whole.high + null
+    bounds = (0.0, 1.0) if quantity is None else quantity.bounds
+    low, high = (_known(np.clip(each[0], *bounds)) for each in ends)
     above = below = None
     if null is not None:
         flat = values.reshape(len(values), -1) - null
