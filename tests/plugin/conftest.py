@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,21 +25,36 @@ With = Callable[..., Outcome]
 """(folder of installed packages, *words) -> what the command did."""
 
 
-def python(site: Path, *words: object) -> Outcome:
-    path = os.pathsep.join(map(str, (site, ROOT / "src", ROOT)))
-    done = subprocess.run(
-        [sys.executable, *map(str, words)],
-        env={**os.environ, "PYTHONPATH": path, "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return Outcome(done.returncode, done.stdout, done.stderr)
+def path_with(site: Path) -> list[str]:
+    return [*map(str, (site, ROOT / "src", ROOT))]
+
+
+@cache
+def forking() -> subprocess.Popen[str]:
+    """One for all tests: it ends when this process closes its input."""
+    command = [sys.executable, "-B", str(HERE / "forked.py")]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def python(site: Path, code: str, *words: object) -> Outcome:
+    """What code does in a process of its own, with the packages of a folder installed."""
+    path = path_with(site)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "HF_HUB_OFFLINE": "1"}
+    with tempfile.TemporaryDirectory() as folder:
+        out, err = Path(folder) / "out", Path(folder) / "err"
+        request = {"code": code, "words": [*map(str, words)], "path": path, "environment": environment}
+        server = forking()
+        assert server.stdin
+        assert server.stdout
+        server.stdin.write(json.dumps({**request, "out": str(out), "err": str(err)}) + "\n")
+        server.stdin.flush()
+        return Outcome(int(server.stdout.readline()), out.read_text("utf-8"), err.read_text("utf-8"))
 
 
 def attnscope(site: Path, *words: object) -> Outcome:
     """The command, with the packages of a folder installed."""
-    return python(site, "-c", MAIN, *words)
+    return python(site, MAIN, *words)
 
 
 @pytest.fixture(scope="session")
@@ -46,9 +64,10 @@ def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(HERE / "pyproject.toml", home)
     shutil.copytree(HERE / "attnscope_dummy", home / "attnscope_dummy")
     offline = ["--no-index", "--no-deps", "--no-build-isolation", "--quiet", "--disable-pip-version-check"]
-    words = ["-m", "pip", "install", *offline, "--target", str(home / "site"), str(home)]
-    done = python(home, *words)
-    assert done.code == 0, done.err
+    command = [sys.executable, "-m", "pip", "install", *offline, "--target", str(home / "site"), str(home)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path_with(home))}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
     return home / "site"
 
 

@@ -158,7 +158,7 @@ def test_a_plugins_measure_is_proven_stored_drawn_and_offered(run: Path, plugin:
         "from attnscope.analysis.run import Run; from attnscope.explorer.views.overview import run_facts\n"
         f"print([each.name for each in run_facts('x', Run({str(run)!r})).measures])"
     )
-    assert "'reach'" in python(plugin, "-c", code).out
+    assert "'reach'" in python(plugin, code).out
 
 
 def test_a_plugins_backend_is_chosen_where_it_can_be_and_named_in_the_evidence(run: Path, plugin: Path) -> None:
@@ -266,7 +266,7 @@ def test_a_plugins_query_group_can_be_measured_in_python(plugin: Path, tiny_mode
         "given = lens.measure('a # b * c', queries=['mine'], rows={'mine': [6, 7, 8]})\n"
         "print(np.abs(named.received.values - given.received.values).max())\n"
     )
-    done = python(plugin, "-c", code)
+    done = python(plugin, code)
     assert done.code == 0, done.err
     assert float(done.out) == 0
 
@@ -287,7 +287,7 @@ def test_the_schema_offers_what_a_plugin_adds_and_the_built_in_one_does_not(plug
 def test_generated_pages_are_the_same_with_a_plugin_installed(plugin: Path, tmp_path: Path) -> None:
     script = ROOT / "scripts" / "reference.py"
     code = f"import runpy; print(*runpy.run_path({str(script)!r})['pages']().values(), sep='')"
-    with_plugin, without = (python(site, "-c", code) for site in (plugin, tmp_path))
+    with_plugin, without = (python(site, code) for site in (plugin, tmp_path))
     assert without.code == 0, without.err
     assert "countdown" in without.out  # the page on extending shows the plugin's files
     assert with_plugin.out == without.out
@@ -327,7 +327,7 @@ def test_measures_and_attention_edits_of_a_plugin_are_members_of_their_families(
         "    try: family.find(name, 'here')\n"
         "    except AttnscopeError as error: print(error)\n"
     )
-    done = python(plugin, "-c", code)
+    done = python(plugin, code)
     assert done.code == 0, done.err
     first, measure, edit = done.out.splitlines()
     assert first == "tokens True"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,9 @@ STUDIES = ("rag", "lookback", "system-prompt", "injection", "needle", "needle-lo
 Cells = dict[tuple[str, int], Cell]
 
 
+@cache
 def cells_of(name: str, tokenization: Tokenization) -> tuple[Study, Cells]:
+    """Made once for all tests, which only read them."""
     study = read_study(bundled_studies()[name])
     maker = CellMaker(study, read_prompts(study, Path()), ModelSpec(label="m", source="m"), tokenization, CONTEXT)
     cells, dropped = maker.make()
