@@ -168,6 +168,27 @@ def strip(draw: st.DrawFn) -> pl.DataFrame:
     return KINDS.find("strip", "").checked(pl.DataFrame(rows), "strip")
 
 
+@st.composite
+def trajectory(draw: st.DrawFn) -> pl.DataFrame:
+    rows: list[dict[str, Any]] = []
+    across = draw(st.booleans())  # compared with the first line, or each with its own first place
+    points = draw(st.integers(1, 4))
+    for line in range(draw(st.sampled_from([1, 2, 7]))):
+        for point in range(points):
+            value, other = draw(SHARES), (across and line > 0) or point > 0
+            difference = draw(st.one_of(st.none(), CHANGES)) if other else None
+            against = {
+                "against": ("line 0" if across and line else "step 0") if other else None,
+                "difference": difference,
+                **{f"difference_{end}": each for end, each in ends(difference).items()},
+                "q": draw(RATES) if difference is not None else None,
+                "floor": draw(FLOORS),
+            }
+            where = {"panel": "question", "series": f"line {line}", "x": float(point), "at": f"step {point}", "n": 12}
+            rows.append({**where, "value": value, **ends(value), **against})
+    return KINDS.find("trajectory", "").checked(pl.DataFrame(rows, infer_schema_length=None), "trajectory")
+
+
 TABLES = {
     "bars": bars(),
     "lines": lines(),
@@ -175,6 +196,7 @@ TABLES = {
     "decomposition": decomposition(),
     "spread": spread(),
     "strip": strip(),
+    "trajectory": trajectory(),
 }
 
 
@@ -224,6 +246,22 @@ def test_positions_count_as_different_exactly_if_their_own_q_says_so(table: pl.D
         sure = part.filter(pl.col("q") < FALSE_DISCOVERIES)["difference"]
         up = int((sure > 0).sum())
         assert f": {up} above and {len(sure) - up} below of " in sentence
+
+
+@given(trajectory())
+def test_the_last_place_of_a_line_is_above_or_below_the_first_exactly_if_its_own_q_says_so(table: pl.DataFrame) -> None:
+    said = list(sentences_of(KINDS.find("trajectory", "").prose(table, LOOK)))
+    for (name,), part in table.group_by("series", maintain_order=True):
+        rows = part.sort("x").to_dicts()
+        last = rows[-1]
+        if rows[0]["against"] is not None or len(rows) == 1 or table["series"].n_unique() > 6:
+            continue
+        (sentence,) = [each for each in said if re.match(rf"(question, )?{name}: ", each)]
+        sure = last["q"] is not None and last["q"] < FALSE_DISCOVERIES
+        sure = sure and abs(last["difference"]) > (last["floor"] or 0)
+        way = "above" if (last["difference"] or 0) > 0 else "below"
+        assert (f"significantly {way} step 0" in sentence) == sure
+        assert sure or f" {way} step 0 (" not in sentence
 
 
 def chroma(colour: str) -> float:

@@ -143,7 +143,8 @@ def _change(first: Row, last: Row) -> str:
     if differs(last):
         way = "above" if last["difference"] > 0 else "below"
         return f"significantly {way} {_at(first)} (change {size}, {sentences.rate(last['q'])})"
-    why = "not significant" if last["q"] >= FALSE_DISCOVERIES else f"within rounding error ({last['floor']:.1e})"
+    rounding = last["q"] < FALSE_DISCOVERIES and last["floor"]
+    why = f"within rounding error ({last['floor']:.1e})" if rounding else "not significant"
     return f"a change of {size}, {why} ({sentences.rate(last['q'])})"
 
 
