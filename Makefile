@@ -4,8 +4,7 @@
 .DEFAULT_GOAL := demo
 SHELL := /bin/bash
 RUN := .venv/bin
-# two processes, a core each
-PYTEST := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(RUN)/python -m pytest -n 2 --dist worksteal
+PYTEST := $(RUN)/python -m pytest -n 2 --dist worksteal
 
 environment:
 	@scripts/environment

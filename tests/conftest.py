@@ -19,6 +19,9 @@ import pytest
 
 from tests.cli.conftest import run
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # each process of pytest-xdist has a core
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 

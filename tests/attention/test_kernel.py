@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
@@ -181,6 +185,16 @@ def big(length: int = 700, amplitude: float = 1.0) -> tuple[Tensor, Tensor, Tens
     return tensors((2, 2, 3, length, 8), 5, amplitude)
 
 
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("amplitude", [1.0, 30.0])
 @pytest.mark.parametrize("names", [("received",), ("received", "entropy")])
 def test_a_crew_of_workers_finds_what_torchs_own_threads_find(
@@ -189,8 +203,8 @@ def test_a_crew_of_workers_finds_what_torchs_own_threads_find(
     query, key, value, weights = big(amplitude=amplitude)
     alone, _, _ = attend(query, key, value, weights, block=64, names=names)
     monkeypatch.setattr(workers, "SHORT_PASS", 0)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    crew, again = (attend(query, key, value, weights, block=64, names=names)[0] for _ in range(2))
+    with torch_threads(3):
+        crew, again = (attend(query, key, value, weights, block=64, names=names)[0] for _ in range(2))
     for name in names:
         assert torch.equal(crew.values[name], again.values[name])
         limit = NATS * ONE_LAYER if name == "entropy" else ONE_LAYER
@@ -207,6 +221,26 @@ def test_a_worker_that_fails_is_heard_of_and_threads_are_as_before() -> None:
     with pytest.raises(ValueError, match="worker"):
         workers.run_workers(fail, 4, 2)
     assert torch.get_num_threads() == before
+
+
+def test_a_worker_that_is_late_does_not_change_the_threads_of_what_comes_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "_pools", {})
+    prepare, prepared = workers._prepare, []
+
+    def late() -> None:
+        prepared.append(1)
+        time.sleep(0.2 * (len(prepared) - 1))
+        prepare()
+
+    monkeypatch.setattr(workers, "_prepare", late)
+    found: list[int] = []
+    with torch_threads(3):
+        workers.run_workers(lambda _: None, 4, 2)
+        time.sleep(0.3)
+        thread = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
+        thread.start()
+        thread.join()
+    assert found == [3]
 
 
 def test_plain_python_and_compiled_loops_agree(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,10 @@ def _pool(workers: int) -> ThreadPoolExecutor:
     key = (os.getpid(), workers)  # a forked child has its parent's pool object but none of its threads
     with _pools_lock:
         if key not in _pools:
-            _pools[key] = ThreadPoolExecutor(workers, thread_name_prefix="attnscope", initializer=_prepare)
+            _pools[key] = pool = ThreadPoolExecutor(workers, thread_name_prefix="attnscope", initializer=_prepare)
+            everyone = threading.Barrier(workers)  # one that came late would change torch's threads after the pass
+            for future in [pool.submit(everyone.wait) for _ in range(workers)]:
+                future.result()
         return _pools[key]
 
 
