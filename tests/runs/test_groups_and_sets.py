@@ -17,6 +17,7 @@ from attnscope.analysis.received import HeadChoice, head_along, read_attention
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import Side, masses
 from attnscope.lens import Lens, load
+from attnscope.report.answer import answer
 from attnscope.studies import run_study
 from tests.attention import reference
 from tests.models import tiny
@@ -221,6 +222,7 @@ def test_what_is_left_without_the_first_token_adds_up(tmp_path: Path) -> None:
     flat = head_along(run, HeadChoice("m", "writing", (1,), (2,), over="all"), "none")
     assert np.isnan(flat[0])
     assert run.compare()
+    assert "Shares are of the attention that does not go to the first token and segment:question." in answer(run)
 
 
 def test_prompts_that_lack_a_class_are_left_out_of_its_mean_and_n(tmp_path: Path) -> None:

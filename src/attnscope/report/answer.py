@@ -50,8 +50,8 @@ def answer(run: Run) -> list[str]:
     """The answer in sentences; empty if the run has no prompts to answer from."""
     words = _statements(run) if run.study.headline else _of_focus(run, focus_of(run))
     if not words:
-        return [*_shares(run), *_unproven(run)]
-    return [*words, LIMIT, *_unproven(run)]
+        return [*_shares(run), *_removed(run), *_unproven(run)]
+    return [*words, *_removed(run), LIMIT, *_unproven(run)]
 
 
 def _statements(run: Run) -> list[str]:
@@ -87,6 +87,12 @@ def _of_focus(run: Run, focus: Focus | None, *, in_full: bool = True) -> list[st
     words += [" ".join(_heads(row))]
     words += [" ".join([*_placebo(run, first, row), *_robust(run, first, rows)])]
     return [each for each in words if each]
+
+
+def _removed(run: Run) -> list[str]:
+    if not run.study.without:
+        return []
+    return [f"Shares are of the attention that does not go to {selection.removed_tokens_words(run)}."]
 
 
 def _unproven(run: Run) -> list[str]:

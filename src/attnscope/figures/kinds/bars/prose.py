@@ -37,7 +37,7 @@ def look(run: Run, options: BarsOptions, table: pl.DataFrame) -> Look:
     _, most = extent(table["n"])
     totals = table.select(pl.col("mass").sum().over("group", "bar"))["mass"]
     cut = CUT if is_cut(totals, table["total_low"], table["total_high"]) else ""
-    interval = f"whisker: {INTERVAL}{cut}" if most > 1 else "one prompt, so no interval"
+    interval = _interval_words(table["total_low"].is_not_null(), cut, most)
     prompts = selection.prompts_words(run, table["n"])
     many = len(options.models_of(run)) > 1 and len(options.conditions_of(run)) > 1
     return Look(
@@ -54,6 +54,16 @@ def look(run: Run, options: BarsOptions, table: pl.DataFrame) -> Look:
         + (" Layers and heads are numbered from 1." if options.number_from else ""),
         number_from=options.number_from,
     )
+
+
+def _interval_words(whiskers: pl.Series, cut: str, prompts: float) -> str:
+    """whiskers: which bars have one; those whose classes are not all in the same prompts don't."""
+    if prompts <= 1:
+        return "one prompt, so no interval"
+    if not whiskers.any():
+        return "no whiskers, as the classes of a bar are not in the same prompts"
+    some = "" if whiskers.all() else ", for bars whose classes are in the same prompts"
+    return f"whisker: {INTERVAL}{cut}{some}"
 
 
 @dataclass(frozen=True)

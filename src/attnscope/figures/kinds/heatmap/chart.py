@@ -22,10 +22,20 @@ DARK = 0.6  # of the scale: black text can't be seen on it
 GRAY = "#bdbdbd"
 SAME = "#f2f2f2"
 INK, PAPER = "#000000", "#ffffff"  # on a cell, whatever the page's own colours are
-UNSURE = f"(isValid(datum.q) && (datum.q >= {FALSE_DISCOVERIES} || abs(datum.value) <= datum.floor))"
-UNTESTED = f"(!isValid(datum.q) || {UNSURE})"  # gray on a map with tests, where full colour says significant
-UNCHANGED = f"(isValid(datum.same_q) && datum.same_q < {FALSE_DISCOVERIES} && {{gray}})"
 DASHED = 0.1  # of the scale: cells this far below zero get a dash, as in gray both ends are dark
+
+
+def marked(table: pl.DataFrame) -> pl.DataFrame:
+    """The cells, and which of them are gray, have an equals sign, or a dash.
+
+    On a panel with tests full colour says significant, so a cell that was not tested is gray there.
+    """
+    unsure = (pl.col("q") >= FALSE_DISCOVERIES) | (pl.col("value").abs() <= pl.col("floor"))
+    untested = pl.col("q").is_null() & pl.col("q").is_not_null().any().over("panel")
+    gray = unsure.fill_null(value=False) | untested
+    same = (pl.col("same_q") < FALSE_DISCOVERIES).fill_null(value=False)
+    below = pl.col("value") < -DASHED * pl.col("value").abs().max()
+    return table.with_columns(gray=gray, same=same & gray, dashed=below.fill_null(value=False) & ~gray)
 
 
 def draw(table: pl.DataFrame, look: Look) -> Description:
@@ -49,21 +59,20 @@ def draw(table: pl.DataFrame, look: Look) -> Description:
         alt.Tooltip("n:Q"),
     ]
     charts = []
-    for title, cells in _panels(table).items():
-        gray = UNTESTED if cells["q"].is_not_null().any() else UNSURE
+    for title, cells in _panels(marked(table)).items():
         base = alt.Chart().encode(
             x=alt.X("layer:O", title="layer", axis=alt.Axis(labelAngle=0, labelOverlap="greedy")),
             y=alt.Y("row:O", title="strongest first") if sorted_heads else alt.Y("head:O", title="head"),
         )
         layers = [
             base.mark_rect().encode(colour, tooltip),
-            base.transform_filter(gray).mark_rect(color=GRAY).encode(tooltip=tooltip),
+            base.transform_filter("datum.gray").mark_rect(color=GRAY).encode(tooltip=tooltip),
         ]
-        if cells["same_q"].is_not_null().any():
-            same = base.transform_filter(UNCHANGED.format(gray=gray))
+        if cells["same"].any():
+            same = base.transform_filter("datum.same")
             layers += [same.mark_rect(color=SAME).encode(tooltip=tooltip), same.mark_text(fontSize=9, text="=")]
-        if signed:
-            below = base.transform_filter(f"datum.value < {-DASHED * reach} && !{gray}")
+        if cells["dashed"].any():
+            below = base.transform_filter("datum.dashed")
             ink = alt.ColorValue(INK, condition={"test": f"datum.value < {-DARK * reach}", "value": PAPER})
             layers.append(below.mark_text(fontSize=9, text="–").encode(ink))
         charts.append(joined("layer", layers, cells, width=alt.Step(step), height=alt.Step(step), title=title))
@@ -89,12 +98,13 @@ def _sizes(room: int | None, layers: int, panels: int) -> tuple[int, int]:
 
 def legend(table: pl.DataFrame, look: Look) -> str:
     words = " The heads of each layer are sorted by size." if table["row"].is_not_null().any() else ""
-    words += " A dash marks cells more than a tenth of the scale below zero." if (table["value"] < 0).any() else ""
+    cells = marked(table)
+    words += " A dash marks cells more than a tenth of the scale below zero." if cells["dashed"].any() else ""
     if table["q"].is_not_null().any():
         rounding = " or within rounding error" if table["floor"].is_not_null().any() else ""
         gaps = any(0 < part["q"].null_count() < len(part) for part in _panels(table).values())
         untested = ", or not tested" if gaps else ""
         words += f" Gray: not significant (q >= {FALSE_DISCOVERIES} {AMONG}){rounding}{untested}."
-    if table["same_q"].is_not_null().any():
+    if cells["same"].any():
         words += " Equals sign: no change, that is within the study's margin."
     return words
