@@ -51,9 +51,7 @@ def ids_of(lens: Lens, count: int) -> list[int]:
     return ids[: count - 1] + ids[-1:]
 
 
-@pytest.mark.parametrize(
-    ("lens", "counts"), [("gemma", (64, 560)), ("minilm", (5, 64, 300, 512))], indirect=["lens"]
-)
+@pytest.mark.parametrize(("lens", "counts"), [("gemma", (64, 560)), ("minilm", (5, 64, 300, 512))], indirect=["lens"])
 def test_every_head_equals_eager_attention_alone_and_in_a_padded_batch(lens: Lens, counts: tuple[int, ...]) -> None:
     prompts = [lens.tokenization.spelled(ids_of(lens, count)) for count in counts]
     rows = [{"some": [1, count // 2, count - 1]} for count in counts]

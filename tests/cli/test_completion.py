@@ -66,7 +66,8 @@ def test_the_shell_gets_them(here: Path) -> None:
     assert complete("attnscope new x.yaml --from enc") == ["encoder"]
 
 
-def test_a_completion_script_can_be_shown(run: Run) -> None:
-    done = run("--show-completion", "bash")
+def test_a_completion_script_can_be_shown(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shellingham.detect_shell", lambda: ("bash", "/bin/bash"))
+    done = run("--show-completion")
     assert done.code == 0
     assert "_ATTNSCOPE_COMPLETE=complete_bash" in done.out

@@ -141,7 +141,7 @@ def test_a_run_killed_at_any_moment_goes_on_to_the_same_tables(
     processes.set_forkserver_preload(["attnscope.studies", "transformers.models.llama.modeling_llama"])
     chance = random.Random(0)  # noqa: S311
     kills, files = 0, 0
-    for _ in range(10):
+    for _ in range(7):
         process = processes.Process(target=perform_elsewhere, args=(str(study_file), str(out)))
         process.start()
         files += chance.randint(1, 6)  # how many there may be before it is killed
@@ -154,7 +154,7 @@ def test_a_run_killed_at_any_moment_goes_on_to_the_same_tables(
         process.kill()
         process.join()
         kills += 1
-    assert kills >= 5
+    assert kills >= 4
     perform_request(request_study(str(study_file)), out)
     assert contents(out) == contents(whole)
     assert not list(out.rglob(".*partial*"))

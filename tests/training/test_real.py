@@ -35,25 +35,25 @@ figures:
 def test_a_short_training_of_the_default_model_is_seen_alike_during_and_after(tmp_path: Path) -> None:
     study = tmp_path / "study.yaml"
     study.write_text(STUDY.format(out=tmp_path / "out"))
-    stage = Stage(steps=6, puzzles=12, options={"moves": ["translate"], "least": 4, "most": 4})
-    settings = replace(SETTINGS, stages=(stage,), batch=2, warmup=2)
+    stage = Stage(steps=4, puzzles=8, options={"moves": ["translate"], "least": 4, "most": 4})
+    settings = replace(SETTINGS, stages=(stage,), batch=2, warmup=1)
     training = Training(load(BASE, dtype="float32", device="cpu"), settings, tmp_path / "out")
-    callback = attnscope.TrainerCallback(study, every=3, share=float("inf"))
+    callback = attnscope.TrainerCallback(study, every=2, share=float("inf"))
     callback.begin(training.model, training.loaded.tokenizer)
 
     def measured(done: int, *_: float) -> None:
         callback.step(done)
 
-    training.run(keep=3, progress=measured)
+    training.run(keep=2, progress=measured)
     callback.end(training.done)
     during = callback.table().filter(pl.col("token_class") != "other").sort("step", "token_class")
-    assert sorted(set(during["step"])) == [0, 3, 6]
+    assert sorted(set(during["step"])) == [0, 2, 4]
     run = run_study(study, tmp_path / "run")
     figure = pl.read_csv(run.path / "figures" / "while-trained.csv").sort("x", "series")
     assert figure["x"].to_list() == during["step"].to_list()
     assert figure["series"].to_list() == during["token_class"].to_list()
     assert ((figure["value"] - during["mass"]).abs() <= HALF * during["mass"] + 1e-5).all()
-    changes = figure.filter(pl.col("x") == 6)["difference"].abs()
-    assert changes.max() > 0.001  # type: ignore[operator]  # six steps move attention already
+    changes = figure.filter(pl.col("x") == 4)["difference"].abs()
+    assert changes.max() > 0.001  # type: ignore[operator]  # four steps move attention already
     reading = (run.path / "figures" / "while-trained.md").read_text(encoding="utf-8")
-    assert "at step 6" in reading
+    assert "at step 4" in reading

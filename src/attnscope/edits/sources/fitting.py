@@ -7,6 +7,7 @@ prompt, and their size is changed until the count is right.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 from attnscope.errors import AttnscopeError
 
@@ -16,14 +17,13 @@ REACH = 12  # units on either side of the first draft that is long enough
 
 def exactly(wanted: int, draft: Callable[[int, int], str], count: Callable[[str], int], where: str) -> str:
     """The text with `wanted` tokens. draft(units, attempt) -> text; count(text) -> its number of tokens in place."""
+    count = cache(count)  # sizes are tried more than once, and several may give the same text
     nearest: tuple[int, int] = (wanted + 1, 0)
     unstopped = ""  # a text that fits without its full stop; sentences of equal length can't reach all counts
     for attempt in range(ATTEMPTS):
         units = _long_enough(wanted, draft, count, attempt)
-        tried: set[str] = set()
         for size in sorted(range(max(1, units - REACH), units + REACH + 1), key=lambda size: abs(size - units)):
             text = draft(size, attempt)
-            tried.add(text)
             tokens = count(text)
             if tokens == wanted and text:
                 return text
