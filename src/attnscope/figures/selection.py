@@ -18,6 +18,7 @@ from attnscope.errors import AttnscopeError
 from attnscope.figures import sentences
 from attnscope.figures.kind import Look
 from attnscope.figures.options import ClassOptions, HeadOptions, HeadSpec, Options
+from attnscope.measures.names import title_of as measure_title
 from attnscope.study.schema import COLOUR, DepthsSpec, layer_at
 from attnscope.text.classes import OTHER, REMOVED
 from attnscope.text.groups import group_words as group_words
@@ -190,6 +191,12 @@ def class_label(run: Run, name: str) -> str:
     label = (specs[name].label if name in specs else None) or name
     others = [specs[each].label or each for each in run.manifest.overlaps.get(name, ())]
     return f"{label}, without {sentences.listed(others)}" if others else label
+
+
+def measure_words(run: Run, name: str) -> str | None:
+    """A measure or quantity in a few words, for axes; None for classes."""
+    quantity = run.study.quantities.get(name)
+    return measure_title(name) if quantity is None else quantity.label or quantity.title
 
 
 def condition_colours(run: Run, names: Sequence[str]) -> dict[str, str]:

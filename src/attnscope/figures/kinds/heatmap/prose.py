@@ -16,7 +16,6 @@ from attnscope.figures.kind import Look
 from attnscope.figures.kinds.heatmap.options import HeatmapOptions
 from attnscope.figures.kinds.heatmap.statistics import null_of, panels, shown_measures
 from attnscope.figures.prose import Document, Strong, Text, by_panel, document
-from attnscope.measures.names import title_of
 
 AMONG = "among all heads and classes tested"
 
@@ -27,7 +26,7 @@ TESTED = ", tested against "
 def look(run: Run, options: HeatmapOptions, table: pl.DataFrame) -> Look:
     measures = shown_measures(run, options)
     names = sentences.listed([selection.class_label(run, each) for each in measures])
-    words = _title(run, measures) or f"attention on {names}"
+    words = selection.measure_words(run, measures[0]) or f"attention on {names}"
     if options.value == "enrichment" and measures[0] in run.token_sets:
         words += ", relative to uniform attention"
     return Look(
@@ -38,15 +37,9 @@ def look(run: Run, options: HeatmapOptions, table: pl.DataFrame) -> Look:
     )
 
 
-def _title(run: Run, measures: list[str]) -> str | None:
-    """A few words for a measure or quantity; None for classes."""
-    quantity = run.study.quantities.get(measures[0])
-    return title_of(measures[0]) if quantity is None else quantity.label or quantity.title
-
-
 def _caption(run: Run, options: HeatmapOptions, table: pl.DataFrame, measures: list[str]) -> str:
     whose = selection.group_words(selection.queries(run, options))
-    title = _title(run, measures)
+    title = selection.measure_words(run, measures[0])
     what = f"change in {title or 'attention'}" if options.difference else title or "attention"
     what = what[0].upper() + what[1:] + (f", measured from {whose}" if title else f" from {whose}")
     prompts = selection.prompts_words(run, table["n"])

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from attnscope.analysis.run import Run
-from attnscope.analysis.spread import CUT, INTERVAL, is_cut
+from attnscope.analysis.spread import CUT, INTERVAL, extent, is_cut
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Look
 from attnscope.figures.kinds.spread.options import SpreadOptions
@@ -18,15 +18,15 @@ def look(run: Run, options: SpreadOptions, table: pl.DataFrame) -> Look:
     whose = selection.group_words(selection.queries(run, options))
     layers, heads = selection.layers_words(run, options, options.models_of(run)), selection.heads_words(run, options)
     relative = ", relative to uniform attention" if options.value == "enrichment" else ""
-    of_classes = not options.measures or options.measures[0] in run.token_sets
-    most = int(table.group_by("panel", "series").len()["len"].max())  # type: ignore[arg-type]
+    counts = table.group_by("panel", "series").len()["len"]
+    words = selection.measure_words(run, options.measures[0]) if options.measures else None
     cut = CUT if is_cut(table["mean"], table["low"], table["high"]) else ""
     return Look(
         title=options.title or "From prompt to prompt",
-        y=options.y or (f"share of attention{relative}" if of_classes else "value"),
-        caption=f"Attention from {whose}, {layers} and {heads}; each dot is one of up to "
-        f"{sentences.counted(most, 'prompt')}, and its height within a row has no meaning; bar: mean, "
-        f"{INTERVAL if most > 1 else 'no interval'}{cut}."
+        y=options.y or words or f"share of attention{relative}",
+        caption=f"Attention from {whose}, {layers} and {heads}; each dot is one prompt of n = "
+        f"{selection.prompts_words(run, counts)}, and its height within a row has no meaning; bar: mean, "
+        f"{INTERVAL if extent(counts)[1] > 1 else 'no interval'}{cut}."
         + (" Layers and heads are numbered from 1." if options.number_from else ""),
         number_from=options.number_from,
     )

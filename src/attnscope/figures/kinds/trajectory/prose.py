@@ -15,7 +15,6 @@ from attnscope.figures.kind import Look
 from attnscope.figures.kinds.trajectory.options import TrajectoryOptions
 from attnscope.figures.kinds.trajectory.statistics import series_of
 from attnscope.figures.prose import Document, Strong, Table, Text, document
-from attnscope.measures.names import title_of
 
 Row = dict[str, Any]
 
@@ -30,23 +29,21 @@ def look(run: Run, options: TrajectoryOptions, table: pl.DataFrame) -> Look:
     heads = selection.heads_words(run, options)
     over = f"{heads} of a layer" if options.by else f"{selection.layers_words(run, options, models)} and {heads}"
     relative = ", relative to uniform attention" if options.value == "enrichment" else ""
-    of_classes = not options.measures or options.measures[0] in run.token_sets
+    if not options.measures or options.measures[0] in run.token_sets:
+        what = f"share of attention{relative}"
+    else:
+        what = selection.measure_words(run, options.measures[0]) or options.measures[0]
     most = extent(table["n"])[1]
     cut = CUT if is_cut(table["value"], table["low"], table["high"]) else ""
     band = f"band: {INTERVAL}{cut}" if table["low"].is_not_null().any() else sentences.untested(most)
     return Look(
         title=options.title or _title(run, options),
-        y=options.y or (f"share of attention{relative}" if of_classes else _words(run, options.measures[0])),
+        y=options.y or what,
         caption=f"Attention from {whose}; mean over {over}, then over n = "
         f"{selection.prompts_words(run, table['n'])}; {band}."
         + (" Layers and heads are numbered from 1." if options.number_from else ""),
         number_from=options.number_from,
     )
-
-
-def _words(run: Run, name: str) -> str:
-    quantity = run.study.quantities.get(name)
-    return title_of(name) or name if quantity is None else quantity.label or quantity.title
 
 
 def _each(series: str) -> str:
