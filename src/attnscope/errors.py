@@ -62,8 +62,12 @@ class NoRoomError(AttnscopeError):
     """A forward that doesn't fit in memory; fewer prompts at once may fit."""
 
 
-class PluginError(AttnscopeError):
-    """A mistake of something that a package adds: it stops the command, whichever prompt it shows at."""
+class StoppingError(AttnscopeError):
+    """A mistake that is not the prompt's at which it shows: it stops the command instead of leaving that prompt out."""
+
+
+class PluginError(StoppingError):
+    """A mistake of something that a package adds."""
 
 
 def placed(error: AttnscopeError, place: str) -> AttnscopeError:

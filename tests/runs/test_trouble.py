@@ -17,6 +17,7 @@ from attnscope.errors import AttnscopeError, NoRoomError
 from attnscope.lens import Lens
 from attnscope.report.write import report_run
 from attnscope.studies import perform_request, request_study, run_study
+from attnscope.text import patterns
 from tests.handmade import exported
 from tests.models import tiny
 from tests.runs.conftest import save_tiny
@@ -50,6 +51,28 @@ def test_a_batch_that_does_not_fit_is_split_and_what_never_fits_is_reported(
     assert len(both) == len(held) > 0
     for mine, theirs in zip(both["received"], both["received_whole"], strict=True):
         np.testing.assert_allclose(mine.to_numpy(), theirs.to_numpy(), atol=SHALLOW)
+
+
+@pytest.mark.parametrize(
+    ("changes", "whose"),
+    [
+        ({"classes": {"endless": "re:(a|aa)+$"}}, "a class takes too long.*re:\\(a"),
+        ({"also": {"endless": "re:(a|aa)+$"}}, "a class takes too long"),
+        ({"without": ["re:(a|aa)+$"]}, "a class takes too long"),
+        ({"measure": {"queries": {"match": "(a|aa)+$"}}}, "a query group takes too long.*match: \\(a"),
+    ],
+)
+def test_a_pattern_that_never_ends_stops_the_command_at_the_first_prompt_before_anything_is_measured(
+    tiny_models: tuple[Path, Path], tmp_path: Path, changes: dict[str, Any], whose: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patterns, "SECONDS", 0.2)
+    items = [{"question": f"{number} {'a' * 60}b"} for number in range(5)]
+    study = {"models": [str(tiny_models[0])], "prompts": {"items": items, "plain": "{question}"}, **changes}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study), encoding="utf-8")
+    monkeypatch.setattr("attnscope.models.load.read_model", lambda *_, **__: pytest.fail("a model was loaded"))
+    with pytest.raises(AttnscopeError, match=f"^the pattern of {whose}.*at most 0.2 seconds per prompt"):
+        run_study(str(tmp_path / "study.yaml"), tmp_path / "run")
+    assert not (tmp_path / "run" / "manifest.json").exists()
 
 
 @pytest.mark.parametrize(

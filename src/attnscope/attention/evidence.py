@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from attnscope.attention.decode import prove_decode
 from attnscope.attention.probe import Probe
 from attnscope.attention.proof import Path, Proof, prove
-from attnscope.errors import AttnscopeError, PluginError
+from attnscope.errors import AttnscopeError, StoppingError
 from attnscope.measures import Measure
 
 PROBE_TOKENS = 48
@@ -89,7 +89,7 @@ def compared_before(
         proofs += _compared(model, name, probes, alone, shorter)
     try:
         padded = [prove(model, name, probe) for probe in probes.beside_pads(count)]
-    except PluginError:
+    except StoppingError:
         raise
     except AttnscopeError as refusal:
         return Evidence(proofs, refusal, None)
@@ -117,7 +117,7 @@ def _if_exact(make: Callable[[], Proof | None]) -> Proof | None:
     """A proof; None where the model is not read exactly: then its path stays without one."""
     try:
         return make()
-    except PluginError:
+    except StoppingError:
         raise
     except AttnscopeError:
         return None

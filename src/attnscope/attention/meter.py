@@ -32,7 +32,7 @@ from attnscope.attention.rotary import length_matters
 from attnscope.attention.seam import Edits, NoEdits, refuse_absent
 from attnscope.attention.view import HIDDEN
 from attnscope.clock import Clock
-from attnscope.errors import AttnscopeError, Parameter, PluginError
+from attnscope.errors import AttnscopeError, Parameter, StoppingError
 from attnscope.measures import Measure
 from attnscope.measures.received import RECEIVED
 from attnscope.models.memory import eager_tokens, free_memory
@@ -281,7 +281,7 @@ class Meter:
         )
         try:
             shared = (prove if self.proving else looked_at)(self.model, self.name, probe)
-        except PluginError:
+        except StoppingError:
             raise
         except AttnscopeError:
             return None

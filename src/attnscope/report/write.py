@@ -15,7 +15,7 @@ from attnscope.analysis.ranking import ranked_by_distance
 from attnscope.analysis.run import ChangedError, Run
 from attnscope.analysis.sides import empty_classes
 from attnscope.clock import Clock
-from attnscope.errors import AttnscopeError, PluginError
+from attnscope.errors import AttnscopeError, StoppingError
 from attnscope.figures import KINDS
 from attnscope.figures.prose import as_json, markdown
 from attnscope.figures.validation import options_of
@@ -77,7 +77,7 @@ def _report(run: Run, workshop: Path, clock: Clock | None) -> Reported:
                 undrawn[figure.name] = "what it shows was not measured"
             else:
                 figures.append(make_figure(run, shown))
-        except (PluginError, DamagedError, ChangedError):
+        except (StoppingError, DamagedError, ChangedError):
             raise
         except AttnscopeError as error:
             if figure.kind not in KINDS.members:

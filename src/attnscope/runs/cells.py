@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from attnscope.edits.prompt import PROMPT_EDITS, EditContext, Lines
-from attnscope.errors import AttnscopeError, PluginError
+from attnscope.errors import AttnscopeError, StoppingError
 from attnscope.models.tokenization import Tokenization
 from attnscope.runs.manifest import Dropped
 from attnscope.study.prompts import Prompt, PromptList
@@ -76,7 +76,7 @@ class CellMaker:
             for prompt in self.prompts.prompts:
                 try:
                     cells.append(self.cell(condition, prompt))
-                except PluginError:
+                except StoppingError:
                     raise
                 except AttnscopeError as error:
                     where = {"model": self.spec.label, "condition": condition.name, "prompt": prompt.number}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from attnscope.errors import AttnscopeError, NoRoomError, PluginError
+from attnscope.errors import AttnscopeError, NoRoomError, StoppingError
 from attnscope.lens import Lens
 from attnscope.records import Record
 from attnscope.registry import not_blamed
@@ -107,7 +107,7 @@ def _in_pieces(work: _Work, tasks: Sequence[_Task]) -> dict[str, _Task | Result]
             return {tasks[0].key: NoRoom(str(error))}
         half = len(tasks) // 2
         pieces = [tasks[:half], tasks[half:]]
-    except PluginError:
+    except StoppingError:
         raise
     except AttnscopeError as error:
         if len(tasks) == 1:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from attnscope.errors import AttnscopeError, PluginError
+from attnscope.errors import AttnscopeError, StoppingError
 from attnscope.lens import Lens
 from attnscope.records import RECEIVED
 from attnscope.runs.cells import Cell
@@ -58,7 +58,7 @@ def _rounding(lens: Lens, cells: Sequence[tuple[Cell, str]], store: Store, axes:
     try:
         with lens.wider() as reference:
             moved = [each for cell, key in cells for each in _moved(lens, cell, key, store, axes)]
-    except PluginError:
+    except StoppingError:
         raise
     except (AttnscopeError, RuntimeError, TypeError, ValueError) as error:  # not all models compute in all formats
         return Noise(dtype=dtype, reason=str(error))

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError
 
-from attnscope.errors import AttnscopeError, PluginError
+from attnscope.errors import AttnscopeError, StoppingError
 from attnscope.spec import Spec, refuse_unknown_keys
 from attnscope.study.field_types import Colour, Line
 from attnscope.text.classes import Rule, argument_problem, parse_rule, written_rule
@@ -84,7 +84,7 @@ def checked_rule(text: str) -> str:
 def _parsed(text: str) -> Rule:
     try:
         return parse_rule(text)
-    except PluginError:
+    except StoppingError:
         raise
     except AttnscopeError as error:
         context = {"why": error.what, "near": f"{error.allowed}; {error.todo}"}

@@ -19,7 +19,7 @@ to one for every token, and masses to the row's sum.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -190,6 +190,13 @@ def membership(
             owners = np.minimum(character_owner[token.start : token.end], token_owner[place])
             shares[:, token.position] = _shared(owners, ways)
     return shares
+
+
+def refuse_failing(rules: Iterable[str], text: str, tokens: Sequence[Token], spans: Sequence[Span] = ()) -> None:
+    """Refuse rules that can't be applied to a prompt: a pattern that never ends, or a package's rule that fails."""
+    prompt = Tokenized(text, tokens, spans)
+    for rule in rules:
+        parse_rule(rule).claims(prompt)
 
 
 def set_membership(

@@ -6,9 +6,9 @@ import numpy as np
 import regex
 from numpy.typing import NDArray
 
-from attnscope.errors import AttnscopeError
+from attnscope.errors import StoppingError
 
-SECONDS = 10  # for one prompt
+SECONDS = 2  # for one prompt
 
 
 def pattern_problem(pattern: str) -> str | None:
@@ -27,7 +27,7 @@ def matched_characters(pattern: str, text: str, what: str, where: str) -> NDArra
         for match in regex.compile(pattern).finditer(text, timeout=SECONDS):
             matched[slice(*match.span())] = True
     except TimeoutError as error:
-        raise AttnscopeError(
+        raise StoppingError(
             f"the pattern of {what} takes too long",
             where=where,
             allowed=f"at most {SECONDS} seconds per prompt",
