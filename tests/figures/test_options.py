@@ -16,10 +16,10 @@ from attnscope.errors import AttnscopeError
 from attnscope.figures import KINDS
 from attnscope.figures.kinds.heatmap import HeatmapOptions
 from attnscope.figures.kinds.lines import LinesOptions
-from attnscope.figures.validation import options_of, study_schema, with_options
+from attnscope.figures.validation import figure_problems, options_of, study_schema, with_options
 from attnscope.studies import request_study
 from attnscope.study.file import bundled_studies, read_study
-from attnscope.study.schema import FigureSpec
+from attnscope.study.schema import FigureSpec, Study
 
 STUDY = """\
 models: [m]
@@ -88,6 +88,29 @@ def test_an_option_that_a_kind_does_not_have_is_refused_at_its_line(
     assert f"x.yaml, line {line}" in said, said
     for word in words:
         assert word in said, said
+
+
+@pytest.mark.parametrize("names", [["hash", "focus"], ["hash", "whole"], ["hash", "removed"], ["hash", "sink"]])
+def test_only_classes_are_summed(names: list[str]) -> None:
+    study = Study.model_validate(
+        {
+            "models": ["m"],
+            "prompts": {"items": [{"question": "Where?"}], "plain": "{question}"},
+            "classes": {"hash": "#", "star": "*"},
+            "also": {"whole": "segment:question"},
+            "without": ["first"],
+            "quantities": {"focus": {"share": "hash", "of": ["hash", "star"]}},
+            "figures": [{"name": "map", "kind": "heatmap", "measure": names}],
+        }
+    )
+    (problem,) = figure_problems(study)
+    assert problem.what == f"{names[1]} can't be added to others"
+    assert not list(figure_problems(study.model_copy(update={"figures": [_map("hash", "star", "other")]})))
+    assert not list(figure_problems(study.model_copy(update={"figures": [_map(names[1])]})))
+
+
+def _map(*names: str) -> FigureSpec:
+    return FigureSpec.model_validate({"name": "map", "kind": "heatmap", "measure": list(names)})
 
 
 def test_options_keep_their_types_and_their_line() -> None:

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from attnscope.analysis.comparisons import comparisons
 from attnscope.analysis.effects import effects
-from attnscope.analysis.trajectories import SCHEMA, Point, trajectories
+from attnscope.analysis.trajectories import SCHEMA, Point, Reference, trajectories
 from attnscope.errors import AttnscopeError
 from attnscope.figures.kind import Look
 from attnscope.figures.kinds.trajectory import TRAJECTORY
@@ -104,6 +104,17 @@ def test_the_reading_says_above_only_of_what_is_significant() -> None:
     rounding = words(trajectories([point(0, base, floor=0.2), point(9, up, floor=0.2)], alone))
     assert "within rounding error" in rounding
     assert "above" not in rounding
+
+
+def test_a_line_is_compared_with_the_other_one_even_where_that_has_no_first_value() -> None:
+    chance = np.random.default_rng(4)
+    one, two = (chance.uniform(0, 0.5, 30) + shift for shift in (0, 0.3))
+    other = [
+        point(x, two + x / 50, series="b", reference=Reference(("p", "a", x), "a") if x else None) for x in (0.0, 9.0)
+    ]
+    reading = words(trajectories([point(9, one), *other], alone))
+    assert "Of 1 place compared with a, 1 differ" in reading
+    assert "change" not in reading.partition("**b**")[2]
 
 
 def test_many_lines_are_a_table_and_not_pages() -> None:

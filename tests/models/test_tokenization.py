@@ -8,11 +8,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, pre_tokenizers
-from tokenizers.models import BPE
+from tokenizers.models import BPE, Unigram
 from tokenizers.trainers import BpeTrainer
 from transformers import PreTrainedTokenizerFast
 
 from attnscope.models.tokenization import HALF, Tokenization
+from attnscope.text.classes import membership
 from tests.models import tiny
 
 PARTS = ["The", " cat", "s", "/", " ", "\n", "\t", "é", "e\u0301", "🙂", "👩‍👩‍👧", "語", "#", " the", " sat"]
@@ -68,3 +69,17 @@ def test_half_a_character_at_the_end_is_told_as_such(default: Tokenization) -> N
     assert text.startswith("a ")
     assert text.endswith(HALF)
     assert tokens[-1].end == len(text)
+
+
+@pytest.mark.parametrize("text", ["8 red", "#!", "漢字 8", "a b", "▁8"])
+def test_the_space_that_a_tokenizer_puts_before_a_text_has_none_of_its_characters(text: str) -> None:
+    pieces = [("<unk>", 0.0), ("▁", -2.0), *((sign, -3.0) for sign in "8#!漢字abred"), ("▁b", -1.0)]
+    unigram = Tokenizer(Unigram(pieces, unk_id=0))
+    unigram.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=unigram, **UNKNOWN)
+    tokens = Tokenization(tokenizer, "m").tokenize(text)
+    covered = [place for token in tokens for place in range(token.start, token.end)]
+    assert covered == list(range(len(text)))
+    shares = membership({"digit": "re:[0-9]"}, text, tokens)[0]
+    assert shares.sum() == pytest.approx(text.count("8"), abs=0.51)  # "▁8" may be one token
+    assert set(shares[[token.start == token.end for token in tokens]]) <= {0.0}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from attnscope.analysis.run import Run
+from attnscope.clock import duration
 from attnscope.errors import AttnscopeError
 from attnscope.lens import load
 from attnscope.report.write import report_run
@@ -121,7 +122,7 @@ def test_phases_are_timed_apart_and_add_up(study_file: Path, tmp_path: Path) -> 
     timings = run.manifest.timings
     assert set(timings.phases) == {"planning", "loading", "proof", "measuring", "spot check", "tables", "figures"}
     assert sum(timings.phases.values()) <= timings.seconds + 0.01  # no second counts twice
-    shown = f"figures {timings.phases['figures']:.1f} s"
+    shown = f"figures {duration(timings.phases['figures'])}"
     assert shown in (run.path / "evidence.md").read_text(encoding="utf-8")
     before = (run.path / "evidence.md").read_bytes()
     report_run(run.path)  # another command, which measured nothing

@@ -119,6 +119,21 @@ def test_a_pattern_that_never_ends_is_stopped_with_its_name(monkeypatch: pytest.
         groups_of(queries({"match": "(a|aa)+$"}), prompt(text, (Span("question", 0, len(text)),)))
 
 
+def test_a_name_is_not_given_to_two_groups() -> None:
+    (problem,) = problems(study({"last": 2, "name": "step 1"}, {"each": "question", "name": "step"}))
+    assert problem.what == "'step 1' is a group of 'step' already"
+    assert problem.at == ("measure", "queries", 0, "name")
+
+
+def test_a_token_without_characters_goes_with_the_one_before_it() -> None:
+    tokens = [Token(0, 1, "[CLS]", 0, 0, True), Token(1, 5, "A.", 0, 2), Token(2, 6, "B.", 2, 4)]
+    shown = Prompt("A.B.", [*tokens, Token(3, 2, "[SEP]", 0, 0, True)], (Span("question", 0, 4),))
+    rule = {"split": {"of": "all", "at": "."}, "name": "step"}
+    groups = {group.name: rows for group, rows in groups_of(queries("last", rule), shown).items()}
+    assert groups["step 1"] == (0, 1)
+    assert groups["step 2"] == (2, 3)
+
+
 def study(*entries: Any, **more: Any) -> Study:
     content = {"models": ["m"], "prompts": {"items": [{"question": "Where?"}], "plain": "{question}"}, **more}
     return Study.model_validate({**content, "measure": {"queries": list(entries)}})
@@ -131,6 +146,10 @@ def study(*entries: Any, **more: Any) -> Study:
         ({"each": "answer"}, "unknown query group 'answer' (prompts have no answer)"),
         ("writing", "unknown query group 'writing' (prompts have no answer)"),
         ({"bins": {"of": "passages[role=gold]", "count": 3}}, "unknown query group 'passages[role=gold]'"),
+        ({"match": "[0-9]", "name": "all"}, "'all' is a query group or a segment already"),
+        ({"match": "[0-9]", "name": "writing"}, "'writing' is a query group or a segment already"),
+        ({"last": 3, "name": "question"}, "'question' is a query group or a segment already"),
+        ({"last": 3, "name": "inserted"}, "'inserted' is a query group or a segment already"),
     ],
 )
 def test_a_rule_about_what_prompts_lack_is_a_problem_at_its_key(entry: Any, what: str) -> None:

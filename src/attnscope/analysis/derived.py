@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -37,7 +36,7 @@ class SideShares:
     def under(self, condition: str) -> SideShares:
         return replace(self, side=replace(self.side, condition=condition))
 
-    def series(self, title: str) -> Sequence[SideShares]:
+    def series(self, title: str) -> dict[int, SideShares]:
         known = self.side.run.series
         if title not in known:
             raise AttnscopeError(
@@ -46,7 +45,7 @@ class SideShares:
                 allowed=near(title, known or ["(none)"]),
                 todo="use one of these",
             )
-        return [replace(self, queries=group.name) for group in known[title]]
+        return {group.number or 0: replace(self, queries=group.name) for group in known[title]}
 
     def _placed(self, prompts: NDArray[np.int64], values: Floats) -> Floats:
         """Values of these prompts at the places of the prompts asked for; NaN for those that are not there."""

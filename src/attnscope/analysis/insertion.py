@@ -52,11 +52,7 @@ def insertion(run: Run, model: str, base: str, condition: str, queries: str) -> 
     """The effect of an insertion on every head of a model, per prompt."""
     question = ("insertion", model, base, condition, queries)
     rows = cached_result(run, question, lambda: _insertion(run, model, base, condition, queries))
-    having = []
-    for name in (base, condition):
-        numbers, lacking = run.lacking(model, name, [queries])
-        having.append(set(numbers[~lacking[:, 0]].tolist()))
-    prompts = sorted(having[0] & having[1])
+    prompts = sorted(run.having(model, base, queries) & run.having(model, condition, queries))
     axes: dict[str, Sequence[Any]] = {"prompt": prompts, "layer": run.layers(model), "head": run.heads(model)}
     return Insertion(prompts, *dense(rows, axes, _COLUMNS, f"{run.path}: insertion", missing=True))
 

@@ -141,7 +141,8 @@ def ranked_by_distance(run: Run, model: str, queries: str, over: str, one: str, 
 
 def _distances(run: Run, chosen: HeadChoice, one: str, two: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Prompts, and (prompts, layers, heads): the mean distance between two conditions over the tokens they share."""
-    prompts = sorted(run.prompts(chosen.model, one) & run.prompts(chosen.model, two))
+    having = (run.having(chosen.model, name, chosen.queries) for name in (one, two))
+    prompts = sorted(set.intersection(*having))
 
     def distances() -> pl.DataFrame:
         apart = dict(_distances_by_prompt(run, chosen, one, two))

@@ -109,9 +109,8 @@ def read_attention(
 ) -> Iterator[PromptAttention]:
     """The attention of each prompt that has the query group, ordered by prompt; or of one prompt."""
     tokens = tokens_of(run, chosen.model, condition)
-    prompts, lacking = run.lacking(chosen.model, condition, [chosen.queries])
-    without = set(prompts[lacking[:, 0]].tolist())
-    places = {int(number): place for place, number in enumerate(tokens.prompts) if int(number) not in without}
+    having = run.having(chosen.model, condition, chosen.queries)
+    places = {int(number): place for place, number in enumerate(tokens.prompts) if int(number) in having}
     wanted = list(places) if prompt is None else [prompt] if prompt in places else []
     keys = dict(run.cells_of(chosen.model, condition).select("prompt", "cell").iter_rows())
     for number in wanted:

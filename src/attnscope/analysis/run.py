@@ -389,6 +389,15 @@ class Run:
         moved = None if sample is None else sample.noise.moved.get(group.series or group.name)
         return None if moved is None else np.asarray(moved, dtype=np.float64)
 
+    def sink_share(self, model: str) -> float:
+        """The largest share of a row that no key receives, as far as the proof saw; 0 in models without sinks."""
+        return float(self._facts(model).evidence.get("sink_share") or 0.0)
+
+    def having(self, model: str, condition: str, queries: str) -> set[int]:
+        """The prompts of one model and condition that have a query group."""
+        numbers, lacking = self.lacking(model, condition, [queries])
+        return set(numbers[~lacking[:, 0]].tolist())
+
     def layout(self, model: str) -> str | None:
         """How prompts were laid out: `chat` (through the model's chat template) or `plain`."""
         return self._facts(model).layout

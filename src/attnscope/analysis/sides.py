@@ -67,6 +67,8 @@ class Masses:
     """The same for uniform attention."""
     absent: NDArray[np.bool_]
     """(prompts, classes and sets): no query of the group sees a token of the class, so that its mass is undefined."""
+    sinks: float = 0.0
+    """How much of a row goes to no key at most, in models with attention sinks of their own."""
 
     def of(self, names: Sequence[str]) -> tuple[Floats, Floats]:
         """(prompts, layers, heads): mass and expected mass of some classes together; one that is absent has none."""
@@ -84,7 +86,8 @@ class Masses:
         if REMOVED not in self.names:
             return np.ones(self.mass.shape[1:3])
         left = 1 - self.mass[..., self.names.index(REMOVED)]
-        return mean_of_seen(np.divide(1, left, out=np.full(left.shape, np.nan), where=left > 0), 0)
+        left = np.where(left > LEAST, np.maximum(left - self.sinks, LEAST), np.nan)
+        return mean_of_seen(1 / left, 0)
 
 
 @lru_cache(maxsize=256)
@@ -99,7 +102,7 @@ def masses(run: Run, model: str, condition: str, queries: str, measure: str = RE
     else:
         absent = masses(run, model, condition, queries).absent
     mass, expected = (np.where(absent[:, None, None, :], np.nan, each) for each in (mass, expected))
-    return Masses(stored.prompts, run.token_sets, mass, expected, absent)
+    return Masses(stored.prompts, run.token_sets, mass, expected, absent, run.sink_share(model))
 
 
 @dataclass(frozen=True)
@@ -134,7 +137,7 @@ def _stored_masses(run: Run, model: str, condition: str, series: str | None, mea
     bounds = SHARE if declared.unit.startswith("share") else None
     missing = declared.partial or bool(run.study.without)
     mass, expected = dense(rows, axes, ["mass", "expected"], where, missing=missing, bounds=bounds, lacking=lacking)
-    if run.study.without and measure == RECEIVED:
+    if run.study.without and measure == RECEIVED and not run.sink_share(model):
         _refuse_unexplained(mass, run.token_sets.index(REMOVED), where)
     return _Stored(prompts, groups, lacking, mass, expected)
 

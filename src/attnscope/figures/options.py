@@ -18,6 +18,7 @@ from attnscope.errors import near
 from attnscope.measures.names import map_measures
 from attnscope.study.consistency import Problem, name_problems, unmeasured
 from attnscope.study.schema import Asked, FigureSpec, Heads, Layers, Spec, Study
+from attnscope.text.classes import OTHER
 
 
 class Options(FigureSpec):
@@ -118,12 +119,14 @@ class MeasureOptions(Options):
         yield from super().problems(study, prompts)
         hidden = unmeasured(study, self.queries)
         known = [name for name in (*study.token_sets, *study.quantities, *map_measures()) if name not in hidden]
+        several = len(self.measures) > 1
         for measure in self.measures:
             if measure not in known:
                 reason = f" ({hidden[measure]})" if measure in hidden else ""
                 yield Problem(("measure",), f"there is no class or measure '{measure}'{reason}", near(measure, known))
-            elif len(self.measures) > 1 and measure in map_measures():
-                yield Problem(("measure",), f"{measure} can't be added to others", "only classes can be summed")
+            elif several and measure not in (*study.classes, OTHER):
+                what = f"{measure} can't be added to others"
+                yield Problem(("measure",), what, "classes alone can be summed: sets may overlap, others are no shares")
 
 
 class OverOptions(Options):

@@ -6,14 +6,16 @@ Figures may number layers and heads from 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import altair as alt
+import numpy as np
 import polars as pl
 
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import masses
-from attnscope.analysis.spread import extent, mean_of_seen
+from attnscope.analysis.spread import CUT, INTERVAL, extent, is_cut, mean_of_seen
 from attnscope.errors import AttnscopeError
 from attnscope.figures import sentences
 from attnscope.figures.kind import Look
@@ -56,17 +58,24 @@ def removed_words(run: Run, options: Options) -> str:
     """Which tokens the study leaves out, and how much they receive, as a sentence with a space before it."""
     if not run.study.without:
         return ""
-    group = options.queries if options.queries in [each.name for each in run.groups] else run.queries[0]
-    shares = [
-        float(mean_of_seen(masses(run, label, name, group).of([REMOVED])[0], (0, 1, 2)))
-        for label in options.sides(run)[0]
-        for name in options.sides(run)[1]
-        if run.has(label, name)
-    ]
-    amount = sentences.range_of_shares(min(shares), max(shares)) if shares else "nothing"
-    return (
-        f" Shares are of the attention that does not go to {removed_tokens_words(run)}, which get {amount} of it all."
-    )
+    models, conditions = options.sides(run)
+    shares = [_removed_share(run, options, *side) for side in product(models, conditions) if run.has(*side)]
+    known = [share for share in shares if not np.isnan(share)]
+    amount = f" get {sentences.range_of_shares(min(known), max(known))} of it" if known else " get none of it"
+    over = "" if isinstance(options, HeadOptions) else ", mean over all layers and heads"
+    return f" Shares are of the attention that does not go to {removed_tokens_words(run)}, which{amount}{over}."
+
+
+def _removed_share(run: Run, options: Options, model: str, condition: str) -> float:
+    """What the tokens that are left out receive: mean over the queries, layers and heads that a figure shows."""
+    title = series(run, options)
+    groups = [queries(run, options)] if title is None else [group.name for group in run.series[title]]
+    values = [masses(run, model, condition, group).of([REMOVED])[0] for group in groups]
+    if isinstance(options, HeadOptions):
+        rows = [run.layers(model).index(each) for each in layers(run, options, model)]
+        columns = [run.heads(model).index(each) for each in heads(run, options, model)]
+        values = [each[:, rows][:, :, columns] for each in values]
+    return float(mean_of_seen(np.stack(values), (0, 1, 2, 3)))
 
 
 def removed_tokens_words(run: Run) -> str:
@@ -97,14 +106,27 @@ def prompts_words(run: Run, n: pl.Series) -> str:
     return f"{sentences.range_of(least, most, 'prompt')} in {up_to}{sentences.counted(clusters, 'cluster')}"
 
 
-def lacking_words(table: pl.DataFrame, by: str) -> str:
-    """Which classes some prompts lack, as a sentence with a space before it; empty if none does.
+def interval_words(mark: str, mean: pl.Series, low: pl.Series, high: pl.Series, n: pl.Series) -> str:
+    """What a band or whisker shows, or why there is none. mark: what it is called; n: how many prompts each is over."""
+    if low.is_not_null().any():
+        return f"{mark}: {INTERVAL}{CUT if is_cut(mean, low, high) else ''}"
+    if extent(n)[1] <= 1:
+        return "one prompt, so no interval"
+    return "no interval, as a few clusters have most of the prompts"
 
-    table: with a column `n`, how many prompts have the class.
-    """
-    most = int(table["n"].max() or 0)  # type: ignore[arg-type]
-    counts = table.group_by(by, maintain_order=True).agg(pl.col("n").max()).filter(pl.col("n") < most)
-    some = [f"{name} in {count} of {most}" for name, count in counts.iter_rows()]
+
+def lacking_words(run: Run, options: Options, names: Sequence[str]) -> str:
+    """Which classes some prompts lack, as a sentence with a space before it; empty if none does."""
+    models, conditions = options.sides(run)
+    sides = [masses(run, *side, queries(run, options)) for side in product(models, conditions) if run.has(*side)]
+    some = []
+    for name in names:
+        have = [int((~np.isnan(side.of([name])[0])).any((1, 2)).sum()) for side in sides]
+        every = [len(side.prompts) for side in sides]
+        if any(have) and have != every:
+            counts = f"{min(have)}" if min(have) == max(have) else f"{min(have)} to {max(have)}"
+            whole = sentences.range_of(min(every), max(every), "prompt")
+            some.append(f"{class_label(run, name)} in {counts} of {whole}")
     return f" Prompts without a class are left out of its mean: {sentences.listed(some)}." if some else ""
 
 
@@ -118,6 +140,13 @@ def conditions(run: Run, options: Options) -> list[str]:
 
 def queries(run: Run, options: Options) -> str:
     return options.queries or run.queries[0]
+
+
+def series(run: Run, options: Options) -> str | None:
+    """The series of query groups that a figure shows: the one it names, or the first, if there is no training."""
+    if options.queries in run.series:
+        return options.queries
+    return next(iter(run.series), None) if options.takes_series and not run.families else None
 
 
 def classes(run: Run, options: ClassOptions) -> list[str]:
@@ -186,7 +215,7 @@ def title(run: Run, options: Options, model: str, condition: str) -> str:
 
 def class_label(run: Run, name: str) -> str:
     if name in run.study.quantities:
-        return run.study.quantities[name].label or name
+        return (run.study.quantities[name].label or name) + _reduced(run, name)
     specs = {**run.study.also, **run.study.classes}
     label = (specs[name].label if name in specs else None) or name
     others = [specs[each].label or each for each in run.manifest.overlaps.get(name, ())]
@@ -196,7 +225,14 @@ def class_label(run: Run, name: str) -> str:
 def measure_words(run: Run, name: str) -> str | None:
     """A measure or quantity in a few words, for axes; None for classes."""
     quantity = run.study.quantities.get(name)
-    return measure_title(name) if quantity is None else quantity.label or quantity.title
+    return measure_title(name) if quantity is None else (quantity.label or quantity.title) + _reduced(run, name)
+
+
+def _reduced(run: Run, name: str) -> str:
+    """Of a quantity: which of its classes lost tokens to earlier ones, in parentheses; empty if none did."""
+    named = dict.fromkeys(each for _, each in run.study.quantities[name].token_sets)
+    labels = [class_label(run, each) for each in named if run.manifest.overlaps.get(each)]
+    return f" ({sentences.listed(labels)})" if labels else ""
 
 
 def condition_colours(run: Run, names: Sequence[str]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from attnscope.errors import AttnscopeError, Parameter
 from attnscope.text.tokens import Token
 
 HALF = "\N{REPLACEMENT CHARACTER}"  # what bytes of an incomplete character are decoded to
+PREFIX = "▁"  # how SentencePiece spells a space
 CONTEXT = 8  # how many tokens the spelling of the next one may depend on
 
 
@@ -102,13 +103,19 @@ class Tokenization:
 
     def _tokens(self, text: str, *, special: bool) -> list[Token]:
         encoded = self.tokenizer(text, return_offsets_mapping=True, add_special_tokens=special)
+        ids, places = list(encoded["input_ids"]), [tuple(each) for each in encoded["offset_mapping"]]
         tokens = []
-        for position, (token, (start, end)) in enumerate(
-            zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
-        ):
+        for position, (token, (start, end)) in enumerate(zip(ids, places, strict=True)):
+            follows = places[position + 1][0] if position + 1 < len(places) else None
+            if start < end and follows == start and self._is_prefix(token, text[start:end]):
+                end = start
             word = text[start:end] if end > start else self._name(token)
             tokens.append(Token(position, int(token), str(word), int(start), int(end), token in self.special_ids))
         return tokens
+
+    def _is_prefix(self, token: int, shown: str) -> bool:
+        """Whether a token is the space that a tokenizer puts before a text: it has none of the text's characters."""
+        return self._name(token) == PREFIX and not shown.isspace() and PREFIX not in shown
 
     def _decode(self, ids: Sequence[int]) -> str:
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))

@@ -39,8 +39,9 @@ class Decay(Quantity):
         yield ("over",), self.over
 
     def values(self, shares: Shares) -> Floats:
-        course = np.stack([each.mass(self.decay) for each in shares.series(self.over)])  # (groups, prompts, ...)
-        place = np.where(np.isnan(course), np.nan, np.arange(1.0, len(course) + 1)[:, None, None, None])
+        groups = shares.series(self.over)
+        course = np.stack([each.mass(self.decay) for each in groups.values()])  # (groups, prompts, layers, heads)
+        place = np.where(np.isnan(course), np.nan, np.array(list(groups), dtype=np.float64)[:, None, None, None])
         count = (~np.isnan(course)).sum(0)
         x, y = (np.where(np.isnan(each), 0.0, each - _mean(each, count)) for each in (place, course))
         spread = (x**2).sum(0)

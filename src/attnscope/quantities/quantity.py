@@ -5,7 +5,7 @@ Maps, trajectories, comparisons, the study file's schema and the docs derive fro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -34,8 +34,8 @@ class Shares(Protocol):
     def under(self, condition: str) -> Shares:
         """The same prompts under another condition."""
 
-    def series(self, title: str) -> Sequence[Shares]:
-        """The same prompts from each group of a series, in order."""
+    def series(self, title: str) -> Mapping[int, Shares]:
+        """The same prompts from each group of a series, by its number. Some numbers may be missing."""
 
 
 class Quantity(Spec):

@@ -15,7 +15,8 @@ class Share(Quantity):
     """What a class receives, as a share of what several classes receive together.
 
     With instruction and data it is the focus score of Attention Tracker; with context and question, a context share.
-    Other tokens, such as attention sinks, don't count.
+    Other tokens, such as attention sinks, don't count. Prompts that lack one of the classes have no share; a class that
+    no prompt has under a condition, such as inserted text in the base prompt, counts as nothing there.
     """
 
     key: ClassVar[str] = "share"
@@ -37,5 +38,6 @@ class Share(Quantity):
 
     def values(self, shares: Shares) -> Floats:
         mine = shares.mass(self.share)
-        others = [np.nan_to_num(shares.mass(name)) for name in dict.fromkeys(self.of) if name != self.share]
-        return ratio(mine, mine + np.sum(others, axis=0) if others else mine)
+        others = [shares.mass(name) for name in dict.fromkeys(self.of) if name != self.share]
+        present = [each for each in others if not np.isnan(each).all()]
+        return ratio(mine, mine + np.sum(present, axis=0) if present else mine)

@@ -344,16 +344,25 @@ def _shares(run: Run) -> Iterator[str]:
     arrays = masses(run, model, condition, queries)
     parts = {}
     for name in run.classes:
-        mass, expected = (float(mean_of_seen(each, (0, 1, 2))) for each in arrays.of([name]))
+        values = arrays.of([name])
+        mass, expected = (float(mean_of_seen(each, (0, 1, 2))) for each in values)
         if not np.isnan(mass):
-            parts[name] = (mass, mass / expected if expected > 0 else None)
+            having = int((~np.isnan(values[0])).any((1, 2)).sum())
+            parts[name] = (mass, mass / expected if expected > 0 else None, having)
     named = {name: each for name, each in parts.items() if name != OTHER} or parts
+    prompts = int((~np.isnan(arrays.mass)).any((1, 2, 3)).sum())
+    if not named:
+        yield f"No class has a share of the attention from {selection.group_words(queries)}: nothing is left."
+        return
+    same = all(having == prompts for *_, having in named.values())
     words = []
-    for name, (mass, times) in sorted(named.items(), key=lambda item: -item[1][0]):
-        relative = f" ({times:.2g} times uniform attention)" if times is not None else ""
-        words.append(f"{mass:.0%} on {selection.class_label(run, name)}{relative}")
+    for name, (mass, times, having) in sorted(named.items(), key=lambda item: -item[1][0]):
+        facts = [f"{times:.2g} times uniform attention"] if times is not None else []
+        facts += [] if same else [f"n = {having}"]
+        more = f" ({', '.join(facts)})" if facts else ""
+        words.append(f"{mass:.0%} on {selection.class_label(run, name)}{more}")
     heads = sentences.counted(len(run.layers(model)) * len(run.heads(model)), "head")
-    many = sentences.counted(len(arrays.prompts), "prompt")
+    many = sentences.counted(prompts, "prompt") if same else f"those of {prompts} prompts that have the class"
     yield (
         f"Of the attention from {selection.group_words(queries)} in {model}, mean over {heads} and {many}, "
         f"{sentences.listed(words)}."

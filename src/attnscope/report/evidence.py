@@ -17,6 +17,7 @@ from attnscope.clock import duration, phases_in_words
 from attnscope.figures import sentences
 from attnscope.figures.prose import Document, bulleted
 from attnscope.figures.selection import LAYOUTS
+from attnscope.records import RECEIVED
 from attnscope.runs.evidence import FULL, LEVELS, NONE, UNPROVEN
 from attnscope.runs.manifest import Noise, Timings
 from attnscope.study.independence import cluster_field
@@ -172,7 +173,8 @@ def _row_sums(run: Run, label: str, sink_share: float) -> Iterator[str]:
     keys = ["condition", "prompt", "queries", "layer", "head"]
     sums = (
         run.table("mass")
-        .filter((pl.col("model") == label) & (pl.col("measure") == "received"))
+        .filter(model=label, measure=RECEIVED)
+        .filter(pl.col("token_class").is_in(run.classes))  # sets overlap with classes
         .group_by(keys)
         .agg(pl.col("mass").sum())
         .select(least=pl.col("mass").min(), most=pl.col("mass").max())

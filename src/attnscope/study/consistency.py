@@ -253,6 +253,10 @@ def _of_queries(study: Study, layout: Layout, parts: Sequence[Span] | None) -> I
         if titles[int(number)] in titles[: int(number)]:
             todo = "each group once; a rule may have a name of its own, as in {each: answer, name: word}"
             yield Problem(at, f"'{titles[int(number)]}' is listed twice", todo)
+        rule = study.measure.queries[int(number)]
+        clash = _meaning(rule, study, layout) if isinstance(rule, QueryRule) and rule.name is not None else None
+        if isinstance(rule, QueryRule) and clash is not None:
+            yield Problem(("measure", "queries", number, "name"), f"'{rule.name}' is {clash} already", "any other name")
         missing = None if name in groups else _missing(name, layout, study, parts)
         if missing is not None:
             of_answer = GROUPS.members[name].segment == ANSWER if name in GROUPS.members else False
@@ -260,6 +264,17 @@ def _of_queries(study: Study, layout: Layout, parts: Sequence[Span] | None) -> I
             yield Problem(at, f"unknown query group '{name}'{hint}", near(name, groups))
         elif name in segments and name in GROUPS.members and name != ANSWER:
             yield Problem(at, f"'{name}' is a query group and a segment", "another name for the segment")
+
+
+def _meaning(rule: QueryRule, study: Study, layout: Layout) -> str | None:
+    """What a rule's name means already, if anything: its groups could not be told from others."""
+    if rule.name in (*GROUPS.members, *RESERVED) or layout.may_have(str(rule.name)):
+        return "a query group or a segment"
+    others = [each for each in study.measure.queries if isinstance(each, QueryRule) and each is not rule]
+    for other in others:
+        if other.word is not None and rule.title in {other.group(number).name for number in range(1, MOST + 1)}:
+            return f"a group of '{other.title}'"
+    return None
 
 
 def figure_problems(study: Study, figure: FigureSpec, number: int = 0) -> Iterator[Problem]:

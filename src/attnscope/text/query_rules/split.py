@@ -21,7 +21,8 @@ class SplitOf(Spec):
 class Split(QueryRule):
     """The tokens of a segment or group, split where a text occurs: the steps of an argument, the lines of a list.
 
-    A token belongs to the part that its first character is in; the separator belongs to the part it ends.
+    A token belongs to the part that its first character is in, one without characters to that of the token before it.
+    The separator belongs to the part it ends.
     """
 
     key: ClassVar[str] = "split"
@@ -43,7 +44,9 @@ class Split(QueryRule):
             return {}
         first, beyond = min(token.start for _, token in about), max(token.end for _, token in about)
         ends = _ends(prompt.text, self.split.at, first, beyond)
-        part_of = np.searchsorted(ends, [token.start for _, token in about], side="right")
+        starts = [token.start if token.end > token.start else -1 for _, token in about]
+        starts = np.maximum.accumulate(starts).tolist()  # a token without characters goes with the one before it
+        part_of = np.searchsorted(ends, starts, side="right")
         numbers = {part: number for number, part in enumerate(np.unique(part_of), start=1)}
         groups: dict[int, list[int]] = {}
         for (row, _), part in zip(about, part_of, strict=True):

@@ -1,4 +1,7 @@
-"""Table -> stacked bars with the interval of each whole bar, its enrichment, and a dagger where it differs."""
+"""Table -> stacked bars with the interval of each whole bar, its enrichment, and a dagger where it differs.
+
+Parts that are means over different prompts don't add up: they are drawn side by side, each with its own interval.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from attnscope.analysis.discoveries import FALSE_DISCOVERIES
 from attnscope.figures import selection
 from attnscope.figures.compose import Description, faceted, joined
 from attnscope.figures.kind import Look
-from attnscope.figures.kinds.bars.prose import AMONG, differs, times_uniform
+from attnscope.figures.kinds.bars.prose import AMONG, are_stacked, differs, times_uniform
 from attnscope.study.schema import COLOUR
 
 DIFFERS = "†"
@@ -22,25 +25,30 @@ STEP, GAP = 34, 20  # a bar's width, and the space between groups
 
 def draw(table: pl.DataFrame, look: Look) -> Description:
     groups, bars, names = (list(dict.fromkeys(table[name])) for name in ("group", "bar", "token_class"))
+    stacked = are_stacked(table)
+    ends = ("total_low", "total_high") if stacked else ("low", "high")
     data = table.with_columns(
         order=pl.col("token_class").replace_strict({name: place for place, name in enumerate(names)}),
-        top=pl.coalesce("total_high", pl.col("mass").sum().over("group", "bar")),
-        label=_labels(table),
+        top=pl.coalesce(ends[1], pl.col("mass").sum().over("group", "bar") if stacked else "mass"),
+        label=_labels(table) if stacked else pl.Series([times_uniform([row]) for row in table.iter_rows(named=True)]),
         sure=pl.Series([differs(row) is not False for row in table.iter_rows(named=True)]),
     )
-    x = alt.X("bar:N", sort=bars, title=None, axis=_axis(table, bars))
-    layers = [_stacks(table, x, look.y)]
-    if table["total_low"].is_not_null().any():
-        whiskers = alt.Chart().mark_rule(color="black").encode(x, alt.Y("total_low:Q"), alt.Y2("total_high:Q"))
-        ends = alt.Chart().mark_tick(color="black", thickness=1, size=7)
-        layers += [whiskers, ends.encode(x, alt.Y("total_low:Q")), ends.encode(x, alt.Y("total_high:Q"))]
+    x: list[Any] = [alt.X("bar:N", sort=bars, title=None, axis=_axis(table, bars))]
+    x += [] if stacked else [alt.XOffset("token_class:N", sort=names)]
+    layers = [_parts(table, x, look.y, stacked=stacked)]
+    if table[ends[0]].is_not_null().any():
+        low, high = (alt.Y(f"{end}:Q") for end in ends)
+        tick = alt.Chart().mark_tick(color="black", thickness=1, size=7)
+        whiskers = alt.Chart().mark_rule(color="black").encode(*x, low, alt.Y2(f"{ends[1]}:Q"))
+        layers += [whiskers, tick.encode(*x, low), tick.encode(*x, high)]
     shade = alt.ColorValue(GRAY, condition={"test": "datum.sure", "value": "black"})
-    above = alt.Chart().transform_filter("datum.order == 0").mark_text(fontSize=10, dy=-8)
-    layers.append(above.encode(x, alt.Y("top:Q"), alt.Text("label:N"), shade))
+    above = alt.Chart().mark_text(fontSize=10, dy=-8)
+    above = above.transform_filter("datum.order == 0") if stacked else above
+    layers.append(above.encode(*x, alt.Y("top:Q"), alt.Text("label:N"), shade))
     counts = {group: table.filter(pl.col("group") == group)["bar"].n_unique() for group in groups}
     words = max(len(line) for group in groups for line in group.split(": "))  # a label's own lines, one above the other
-    step = max(STEP, 7 * words // min(counts.values()))
-    stacked = joined("layer", layers, data, width=alt.Step(step), height=260)
+    step = max(STEP if stacked else STEP * len(names), 7 * words // min(counts.values()))
+    drawn = joined("layer", layers, data, width=alt.Step(step), height=260)
     apart: Any = alt.Undefined
     if min(counts.values()) < len(bars):  # no gaps for bars that a group does not have
         apart = alt.Resolve(scale=alt.ScaleResolveMap(x="independent"))
@@ -48,7 +56,7 @@ def draw(table: pl.DataFrame, look: Look) -> Description:
     title = selection.title_of(look, legend(table, look), max(60, across // 6))
     header = alt.Header(labelFontWeight="bold", labelExpr="split(datum.label, ': ')")
     by = alt.Column("group:N", sort=groups, title=None, header=header)
-    return faceted(stacked, by, resolve=apart, title=title)
+    return faceted(drawn, by, resolve=apart, title=title)
 
 
 def _axis(table: pl.DataFrame, bars: list[str]) -> alt.Axis:
@@ -64,7 +72,7 @@ def _axis(table: pl.DataFrame, bars: list[str]) -> alt.Axis:
     )
 
 
-def _stacks(table: pl.DataFrame, x: alt.X, y: str) -> alt.Chart:
+def _parts(table: pl.DataFrame, x: list[Any], y: str, *, stacked: bool) -> alt.Chart:
     colours = selection.colours_of(table, "token_class", selection.PALETTE)
     tooltip = [alt.Tooltip(f"{name}:N") for name in ("group", "bar", "token_class")]
     tooltip += [alt.Tooltip(f"{name}:Q", format=".4f") for name in ("mass", "expected")]
@@ -74,24 +82,24 @@ def _stacks(table: pl.DataFrame, x: alt.X, y: str) -> alt.Chart:
         scale=alt.Scale(domain=list(colours), range=list(colours.values())),
         legend=alt.Legend(title=None, orient="top"),
     )
-    stacks: alt.Chart = (
+    parts: alt.Chart = (
         alt.Chart()
         .mark_bar(stroke="white", strokeWidth=0.7)
         .encode(
-            x=x,
-            y=alt.Y("mass:Q", title=y, stack="zero"),
-            color=colour,
-            order=alt.Order("order:Q"),
-            tooltip=tooltip,
+            *x,
+            alt.Y("mass:Q", title=y, stack="zero" if stacked else False),
+            colour,
+            alt.Order("order:Q"),
+            tooltip,
         )
     )
-    return stacks
+    return parts
 
 
 def legend(table: pl.DataFrame, look: Look) -> str:
     words = ""
     if table["expected"].is_not_null().any():
-        words += " x: the bar relative to uniform attention."
+        words += f" x: {'the bar ' if are_stacked(table) else ''}relative to uniform attention."
     if table["q"].is_not_null().any():
         references = list(dict.fromkeys(table["against"].drop_nulls()))
         against = references[0] if len(references) == 1 else "the bar it is compared with"

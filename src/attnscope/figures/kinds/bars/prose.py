@@ -13,7 +13,6 @@ import polars as pl
 
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES
 from attnscope.analysis.run import Run
-from attnscope.analysis.spread import CUT, INTERVAL, extent, is_cut
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Look
 from attnscope.figures.kinds.bars.options import BarsOptions
@@ -31,20 +30,29 @@ MOST_PAIRS = 4
 Row = dict[str, Any]
 
 
+def are_stacked(table: pl.DataFrame) -> bool:
+    """Whether the parts of every bar add up; otherwise all are drawn side by side."""
+    return bool(table["adds_up"].fill_null(True).all())
+
+
 def look(run: Run, options: BarsOptions, table: pl.DataFrame) -> Look:
     whose = selection.group_words(selection.queries(run, options))
     heads = selection.heads_words(run, options)
-    _, most = extent(table["n"])
-    totals = table.select(pl.col("mass").sum().over("group", "bar"))["mass"]
-    cut = CUT if is_cut(totals, table["total_low"], table["total_high"]) else ""
-    interval = _interval_words(table["total_low"].is_not_null(), cut, most)
+    stacked = are_stacked(table)
+    if stacked:
+        heights, ends = table.select(pl.col("mass").sum().over("group", "bar"))["mass"], ("total_low", "total_high")
+    else:
+        heights, ends = table["mass"], ("low", "high")
+    low, high = (table[end] for end in ends)
+    interval = selection.interval_words("whisker", heights, low, high, table["n"])
     prompts = selection.prompts_words(run, table["n"])
     many = len(options.models_of(run)) > 1 and len(options.conditions_of(run)) > 1
     return Look(
         title=options.title or "Where attention lands, by kind of token",
         y=options.y or "share of attention",
         caption=f"Attention from {whose}, mean over {heads} and n = {prompts}; {interval}."
-        + selection.lacking_words(table, "token_class")
+        + selection.lacking_words(run, options, selection.classes(run, options))
+        + ("" if stacked else " So they don't add up and are drawn side by side.")
         + (
             " Bars that the edit alone changes are not tested."
             if any(map(_by_edits, table.iter_rows(named=True)))
@@ -54,16 +62,6 @@ def look(run: Run, options: BarsOptions, table: pl.DataFrame) -> Look:
         + (" Layers and heads are numbered from 1." if options.number_from else ""),
         number_from=options.number_from,
     )
-
-
-def _interval_words(whiskers: pl.Series, cut: str, prompts: float) -> str:
-    """whiskers: which bars have one; those whose classes are not all in the same prompts don't."""
-    if prompts <= 1:
-        return "one prompt, so no interval"
-    if not whiskers.any():
-        return "no whiskers, as the classes of a bar are not in the same prompts"
-    some = "" if whiskers.all() else ", for bars whose classes are in the same prompts"
-    return f"whisker: {INTERVAL}{cut}{some}"
 
 
 @dataclass(frozen=True)
@@ -94,30 +92,36 @@ Bars = dict[tuple[str, str], _Bar]
 def write(table: pl.DataFrame, look: Look) -> Document:
     groups, names, classes = (list(dict.fromkeys(table[column])) for column in ("group", "bar", "token_class"))
     bars = _bars(table, groups, names, classes)
-    totals = {f"{bar.group}, {bar.name}": bar.total for bar in bars.values()}
     times = " x: relative to uniform attention, such as x2.00 for twice as much."
+    stacked = are_stacked(table)
+    if stacked:
+        heights = {f"{bar.group}, {bar.name}": bar.total for bar in bars.values()}
+        numbers, way = list(_numbers(bars, groups)), "From the bottom up"
+        observations = [_extremes(heights), *_comparisons(bars, groups, names), _trends(bars, groups, names)]
+        observations.append(_leads(list(bars.values())))
+    else:
+        parts = [(bar, *part) for bar in bars.values() for part in bar.parts.items()]
+        heights = {f"{bar.group}, {bar.name}, {each}": mass for bar, each, mass in parts}
+        numbers, way = list(_parts(bars)), "Side by side"
+        observations = [_extremes(heights)]
     return document(
         look.title,
         {
             "Overview": [
-                f"Stacked bars in {sentences.counted(len(groups), 'group')} ({sentences.listed(groups)}) of "
+                f"{'Stacked bars' if stacked else 'Bars'} in "
+                f"{sentences.counted(len(groups), 'group')} ({sentences.listed(groups)}) of "
                 f"{sentences.counted(len(names), 'bar')} ({sentences.listed(names)}). "
-                f"From the bottom up: {sentences.listed(classes)}.",
+                f"{way}: {sentences.listed(classes)}.",
                 look.caption,
                 f"q is the false discovery rate {AMONG}." if table["q"].is_not_null().any() else None,
             ],
             "Axes": [
-                f"Vertical: {look.y or 'mass'}; the highest bar reaches {sentences.number(max(totals.values()))}. "
+                f"Vertical: {look.y or 'mass'}; the highest bar reaches {sentences.number(max(heights.values()))}. "
                 "Horizontal: the name of each bar is below it, the name of its group above."
                 f"{times if table['expected'].is_not_null().any() else ''}",
             ],
-            "Numbers": list(_numbers(bars, groups)),
-            "Observations": [
-                _extremes(totals),
-                *_comparisons(bars, groups, names),
-                _trends(bars, groups, names),
-                _leads(list(bars.values())),
-            ],
+            "Numbers": numbers,
+            "Observations": observations,
         },
     )
 
@@ -130,6 +134,19 @@ def _bars(table: pl.DataFrame, groups: Sequence[str], names: Sequence[str], clas
         for name in names
     }
     return {place: _Bar(*place, parts) for place, parts in bars.items() if parts}
+
+
+def _parts(bars: Bars) -> Iterator[Text]:
+    """Every part of every bar, with how many prompts have the class."""
+    for bar in list(bars.values())[:MOST_BARS]:
+        parts = [
+            f"{row['token_class']} {_size(row['mass'], row['low'], row['high'], [row])}, "
+            f"{sentences.counted(row['n'], 'prompt')}"
+            for row in bar.rows
+        ]
+        yield Strong(f"{bar.group}, {bar.name}"), f": {'; '.join(parts)}."
+    if len(bars) > MOST_BARS:
+        yield "The table has the other bars."
 
 
 def _numbers(bars: Bars, groups: Sequence[str]) -> Iterator[Text]:

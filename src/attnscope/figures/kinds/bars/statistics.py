@@ -33,10 +33,17 @@ COLUMNS = (
     Column(
         "total_low",
         pl.Float64,
-        "lower end of the whole bar's interval, cut at 0; none if its classes are means over different prompts",
+        "lower end of the whole bar's interval, cut at 0; none if its parts don't add up",
         optional=True,
     ),
     Column("total_high", pl.Float64, "upper end of the whole bar's interval, cut at 1", optional=True),
+    Column(
+        "adds_up",
+        pl.Boolean,
+        "whether the bar's classes are means over the same prompts; otherwise its parts are drawn side by side",
+        optional=True,
+        gaps=True,
+    ),
     Column("expected", pl.Float64, "its height under uniform attention", optional=True),
     Column(
         "against", pl.String, "the bar that this one is compared with; empty if with none", optional=True, gaps=True
@@ -102,9 +109,12 @@ def _of_model(run: Run, options: BarsOptions, model: str) -> _OfModel:
     means = cut_to_shares(mean_over_prompts(by_prompt, [*keys, "token_class"], "mass", run.cluster_of), "low", "high")
     expected = by_prompt.group_by([*keys, "token_class"]).agg(pl.col("expected").mean())
     whole = cut_to_shares(mean_over_prompts(total, keys, "mass", run.cluster_of), "low", "high")
-    whole = whole.select(*keys, total_low="low", total_high="high")
-    uneven = means.group_by(keys).agg(uneven=pl.col("n").n_unique() > 1)  # then a bar is no mean over prompts
-    whole = whole.join(uneven, on=keys).with_columns(pl.when(~pl.col("uneven")).then(pl.col("total_low", "total_high")))
+    whole = whole.select(*keys, total_low="low", total_high="high", prompts="n")
+    adds_up = (  # if some prompt lacks a class, a bar is no mean over prompts
+        means.join(whole, on=keys).group_by(keys).agg(adds_up=(pl.col("n") == pl.col("prompts")).all())
+    )
+    whole = whole.join(adds_up, on=keys).with_columns(pl.when("adds_up").then(pl.col("total_low", "total_high")))
+    total = total.join(adds_up, on=keys, maintain_order="left").filter("adds_up")
     groups = {layer: _group(run, options, labels, layer, run.depth(model)) for layer in layers}
     titles = {
         "group": pl.col("layer").replace_strict(groups),
@@ -198,11 +208,11 @@ def _differences(totals: pl.DataFrame, bars: pl.DataFrame, run: Run, options: Ba
     )
     paired = others.join(wide, on=["group", "bar"], how="left", maintain_order="left")
     by_prompt = paired.drop("group", "bar", "against").cast(pl.Float64)
-    if len(paired):
+    if by_prompt.width:
         clusters = run.clusters([int(prompt) for prompt in by_prompt.columns])
         paired_effects = effects(by_prompt.to_numpy().T, clusters=clusters, seed=run.study.seed)
     else:
-        paired_effects = effects(np.zeros((1, 0)))
+        paired_effects = effects(np.full((1, len(paired)), np.nan))
     ends = pl.col("difference", "difference_low", "difference_high", "q")
     low, high = cut_to_differences(paired_effects.low, paired_effects.high)
     return others.with_columns(

@@ -11,7 +11,7 @@ import polars as pl
 from attnscope.analysis.columns import WITHIN
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES
 from attnscope.analysis.run import Run
-from attnscope.analysis.spread import CUT, INTERVAL, extent, is_cut
+from attnscope.analysis.spread import extent
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Look
 from attnscope.figures.kinds.lines.axis import FORMS, anchor_words, segment_within, x_title
@@ -42,7 +42,7 @@ def _caption(run: Run, options: LinesOptions, table: pl.DataFrame, group: str) -
     _, most = extent(table["n"])
     prompts = selection.prompts_words(run, table["n"].filter(table["n"] == most))
     many = f"{_up_to(table)}{prompts}, {_matched(options)}"
-    cut = CUT if is_cut(table["attention"], table["low"], table["high"]) else ""
+    band = selection.interval_words("band", *(table[name] for name in ("attention", "low", "high", "n")))
     chosen = (
         f"The {sentences.counted(options.top, 'head')} of each model whose first two lines differ most"
         f"{_beyond(table)}, chosen on {'half of ' if table['half'].is_not_null().any() else ''}these prompts. "
@@ -51,8 +51,7 @@ def _caption(run: Run, options: LinesOptions, table: pl.DataFrame, group: str) -
     )
     carried = any(place.model != panel.model for panel in panels(run, options) for place in panel.also)
     return (
-        f"{chosen}Attention from {whose}; {f'mean over {many}' if most > 1 else 'one prompt'}; "
-        f"{f'band: {INTERVAL}{cut}' if most > 1 else 'no interval'}."
+        f"{chosen}Attention from {whose}; {f'mean over {many}; ' if most > 1 else ''}{band}."
         + _left_out(run, options, table)
         + (" Differences on tokens that inserted tokens see are not tested." if _by_edits(table) else "")
         + (" Tokens of the other models are matched to those of the first by their characters." if carried else "")

@@ -7,7 +7,6 @@ from typing import Any
 import polars as pl
 
 from attnscope.analysis.run import Run
-from attnscope.analysis.spread import CUT, INTERVAL, extent, is_cut
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Look
 from attnscope.figures.kinds.spread.options import SpreadOptions
@@ -20,13 +19,12 @@ def look(run: Run, options: SpreadOptions, table: pl.DataFrame) -> Look:
     relative = ", relative to uniform attention" if options.value == "enrichment" else ""
     counts = table.group_by("panel", "series").len()["len"]
     words = selection.measure_words(run, options.measures[0]) if options.measures else None
-    cut = CUT if is_cut(table["mean"], table["low"], table["high"]) else ""
+    bar = selection.interval_words("bar", table["mean"], table["low"], table["high"], counts)
     return Look(
         title=options.title or "From prompt to prompt",
         y=options.y or words or f"share of attention{relative}",
         caption=f"Attention from {whose}, {layers} and {heads}; each dot is one prompt of n = "
-        f"{selection.prompts_words(run, counts)}, and its height within a row has no meaning; bar: mean, "
-        f"{INTERVAL if extent(counts)[1] > 1 else 'no interval'}{cut}."
+        f"{selection.prompts_words(run, counts)}, and its height within a row has no meaning; tick: mean; {bar}."
         + (" Layers and heads are numbered from 1." if options.number_from else ""),
         number_from=options.number_from,
     )

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import product
+
+import numpy as np
 import polars as pl
 
 from attnscope.analysis.dense import token_rows
@@ -45,23 +49,38 @@ def _panel(run: Run, options: StripOptions, model: str, condition: str, number: 
         )
     layers, heads = selection.layers(run, options, model), selection.heads(run, options, model)
     chosen = HeadChoice(model, selection.queries(run, options), layers, heads, options.over)
-    received = next(read_attention(run, chosen, condition, number))
+    received = next(read_attention(run, chosen, condition, number), None)
+    attention = None if received is None else mean_of_seen(received.attention, (0, 1))
+    if attention is None or np.isnan(attention).all():
+        lacks = "has no such queries" if attention is None else "leaves nothing: its queries see removed tokens alone"
+        raise AttnscopeError(
+            f"'{chosen.queries}' has no attention to show: prompt {number} of {model} under {condition} {lacks}",
+            where=f"figure {options.name}: prompt",
+            allowed="prompts in which the query group has some attention",
+            todo="choose another prompt or query group",
+        )
     shown = shown_texts(tokens.select("text", "start", "end").iter_rows())
     return tokens.select(
         pl.col("position").cast(pl.Int64),
         "segment",
         panel=pl.lit(selection.title(run, options, model, condition)),
         token=pl.Series(shown, dtype=pl.String),
-        attention=pl.Series(mean_of_seen(received.attention, (0, 1))).fill_nan(None),
+        attention=pl.Series(attention).fill_nan(None),
     )
 
 
 def shown_prompt(run: Run, options: StripOptions) -> int:
-    """The one asked for, or the first that every model has under every condition shown."""
+    """The one asked for, or the first that has the query group in the most models and conditions shown."""
     if options.prompt is not None:
         return options.prompt
-    cells = run.table("prompts").filter(
-        pl.col("model").is_in(options.models_of(run)), pl.col("condition").is_in(options.conditions_of(run))
-    )
-    counts = cells.group_by("prompt").agg(pl.len().alias("cells")).sort(-pl.col("cells").cast(pl.Int64), "prompt")
-    return int(counts.collect()["prompt"][0])
+    sides = [side for side in product(options.models_of(run), options.conditions_of(run)) if run.has(*side)]
+    queries = selection.queries(run, options)
+    counts = Counter(number for side in sides for number in run.having(*side, queries))
+    if not counts:
+        raise AttnscopeError(
+            f"no prompt has the query group '{queries}'",
+            where=f"figure {options.name}: queries",
+            allowed="query groups that some prompt has",
+            todo="choose another",
+        )
+    return min(counts, key=lambda number: (-counts[number], number))

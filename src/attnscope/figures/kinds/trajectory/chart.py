@@ -9,7 +9,7 @@ from attnscope.analysis.discoveries import FALSE_DISCOVERIES
 from attnscope.figures import selection, sentences
 from attnscope.figures.compose import Description, joined
 from attnscope.figures.kind import Look
-from attnscope.figures.kinds.trajectory.prose import differs
+from attnscope.figures.kinds.trajectory.prose import beside, differs
 
 HEIGHT = 210
 BESIDE = 3  # panels in a row
@@ -39,8 +39,9 @@ def draw(table: pl.DataFrame, look: Look) -> Description:
 def legend(table: pl.DataFrame, look: Look) -> str:
     if table["q"].is_null().all():
         return ""
-    own = table.group_by("panel", "series", maintain_order=True).first()
-    others = own.filter(pl.col("against").is_not_null())["against"].unique(maintain_order=True).to_list()
+    lines = table.partition_by("panel", "series", maintain_order=True)
+    compared = (beside(line.sort("x").to_dicts()) for line in lines)
+    others = list(dict.fromkeys(each for each in compared if each is not None))
     against = "from the first of their line"
     if others:
         own_tests = table.filter(~pl.col("against").is_in(others), pl.col("q").is_not_null())

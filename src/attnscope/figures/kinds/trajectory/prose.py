@@ -9,11 +9,9 @@ import polars as pl
 
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES
 from attnscope.analysis.run import Run
-from attnscope.analysis.spread import CUT, INTERVAL, extent, is_cut
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Look
 from attnscope.figures.kinds.trajectory.options import TrajectoryOptions
-from attnscope.figures.kinds.trajectory.statistics import series_of
 from attnscope.figures.prose import Document, Strong, Table, Text, document
 
 Row = dict[str, Any]
@@ -24,7 +22,7 @@ NAMED = 6  # places named one by one
 
 def look(run: Run, options: TrajectoryOptions, table: pl.DataFrame) -> Look:
     models = options.models_of(run)
-    series = series_of(run, options)
+    series = selection.series(run, options)
     whose = selection.group_words(selection.queries(run, options)) if series is None else _each(series)
     heads = selection.heads_words(run, options)
     over = f"{heads} of a layer" if options.by else f"{selection.layers_words(run, options, models)} and {heads}"
@@ -33,9 +31,7 @@ def look(run: Run, options: TrajectoryOptions, table: pl.DataFrame) -> Look:
         what = f"share of attention{relative}"
     else:
         what = selection.measure_words(run, options.measures[0]) or options.measures[0]
-    most = extent(table["n"])[1]
-    cut = CUT if is_cut(table["value"], table["low"], table["high"]) else ""
-    band = f"band: {INTERVAL}{cut}" if table["low"].is_not_null().any() else sentences.untested(most)
+    band = selection.interval_words("band", *(table[name] for name in ("value", "low", "high", "n")))
     return Look(
         title=options.title or _title(run, options),
         y=options.y or what,
@@ -52,7 +48,7 @@ def _each(series: str) -> str:
 
 
 def _title(run: Run, options: TrajectoryOptions) -> str:
-    series = series_of(run, options)
+    series = selection.series(run, options)
     return "While it is trained" if series is None else f"Along the {series}"
 
 
@@ -98,22 +94,29 @@ def differs(row: Row) -> bool | None:
     return bool(row["q"] < FALSE_DISCOVERIES and abs(row["difference"]) > (row["floor"] or 0))
 
 
+def beside(rows: Sequence[Row]) -> str | None:
+    """The other line that a line is compared with, place by place; None if it is compared with its own first place."""
+    return next((row["against"] for row in rows if row["against"] not in (None, _at(rows[0]))), None)
+
+
 def _line(rows: Sequence[Row]) -> str:
     """Where a line begins and ends, whether that is a change, and at which places it differs."""
     first, last = rows[0], rows[-1]
-    words = f"{_value(first)} at {_at(first)}"
-    if first["against"] is not None:
-        return f"{words}; at {_at(last)} {_value(last)}. {_beside(rows)}"
+    varies = len({row["n"] for row in rows}) > 1  # then a change is over other prompts than its ends
+    ends = [_value(row) + (f" (n = {row['n']})" if varies else "") for row in (first, last)]
+    words = f"{ends[0]} at {_at(first)}"
+    if beside(rows) is not None:
+        return f"{words}; at {_at(last)} {ends[1]}. {_beside(rows)}"
     if len(rows) == 1:
         return f"{words}; there is nothing to compare it with."
-    words += f"; at {_at(last)} {_value(last)}, {_change(first, last)}."
+    words += f"; at {_at(last)} {ends[1]}, {_change(first, last, ' within prompts that have both' if varies else '')}."
     between = [row for row in rows[1:-1] if row["q"] is not None]
     return f"{words} {_between(first, between, differs(last))}" if between else words
 
 
 def _beside(rows: Sequence[Row]) -> str:
     """How a line differs from another one, place by place."""
-    against, tested = rows[0]["against"], [row for row in rows if row["q"] is not None]
+    against, tested = beside(rows), [row for row in rows if row["q"] is not None]
     if not tested:
         return f"Differences from {against} at the same places are not tested: too few prompts, or made by the edits."
     different = [row for row in tested if differs(row)]
@@ -128,11 +131,11 @@ def _beside(rows: Sequence[Row]) -> str:
     return f"{many}, {len(different)} differ significantly: {ways}; most at {where}."
 
 
-def _change(first: Row, last: Row) -> str:
+def _change(first: Row, last: Row, within: str) -> str:
     """Whether the last value is above or below the first: only said where it is significant."""
     if last["difference"] is None:
         return f"not compared with {_at(first)}: no prompt has both"
-    size = sentences.with_interval(last["difference"], last["difference_low"], last["difference_high"])
+    size = sentences.with_interval(last["difference"], last["difference_low"], last["difference_high"]) + within
     if last["q"] is None and last["difference_low"] is not None:
         return f"a change of {size}, not tested: later queries see more tokens"
     if last["q"] is None:
@@ -160,7 +163,7 @@ def _between(first: Row, rows: Sequence[Row], last: bool | None) -> str:
 
 def _cells(rows: Sequence[Row]) -> tuple[str, str, str, str]:
     first, last = rows[0], rows[-1]
-    later = rows if first["against"] is not None else rows[1:]
+    later = rows if beside(rows) is not None else rows[1:]
     if not later:
         return f"{_value(first)} at {_at(first)}", "", "", ""
     change = ""

@@ -121,15 +121,8 @@ def groups(run: Run, options: TrajectoryOptions, series: str) -> Axis:
     return Axis(series, tracks, across=True)
 
 
-def series_of(run: Run, options: TrajectoryOptions) -> str | None:
-    """The series that the figure names; None for the training; without a training, the first series."""
-    if options.queries in run.series:
-        return options.queries
-    return None if run.families else next(iter(run.series), None)
-
-
 def axis_of(run: Run, options: TrajectoryOptions) -> Axis:
-    series = series_of(run, options)
+    series = selection.series(run, options)
     return steps(run, options) if series is None else groups(run, options, series)
 
 
