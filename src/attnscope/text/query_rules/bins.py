@@ -20,7 +20,7 @@ class BinsOf(Spec):
 class Bins(QueryRule):
     """The tokens of a segment or group in bins of equal length, from its start to its end.
 
-    A prompt with fewer tokens than bins does not have all of them.
+    A prompt with fewer tokens than bins has some of them, from the first on, as far apart as its tokens.
     """
 
     key: ClassVar[str] = "bins"

@@ -52,7 +52,7 @@ def look(run: Run, options: BarsOptions, table: pl.DataFrame) -> Look:
         y=options.y or "share of attention",
         caption=f"Attention from {whose}, mean over {heads} and n = {prompts}; {interval}."
         + selection.lacking_words(run, options, selection.classes(run, options))
-        + ("" if stacked else " So they don't add up and are drawn side by side.")
+        + ("" if stacked else " Classes over different prompts don't add up, so their bars stand side by side.")
         + (
             " Bars that the edit alone changes are not tested."
             if any(map(_by_edits, table.iter_rows(named=True)))
