@@ -92,10 +92,14 @@ def _joined(part: Words, spell: Callable[[Parameter], str]) -> str:
 
 
 def _one_line(text: str) -> str:
-    return "".join(_visible(character) for character in " ".join(text.split()))
+    return visible(" ".join(text.split()))
+
+
+def visible(text: str) -> str:
+    """The text with characters escaped that would control the terminal or the direction of text."""
+    return "".join(map(_visible, text))
 
 
 def _visible(character: str) -> str:
-    """A character, or its escape if it would control the terminal or the direction of text."""
     harmless = character.isprintable() or (category(character) not in ("Cc", "Cs") and character not in _DIRECTIONS)
     return character if harmless else character.encode("unicode_escape").decode()

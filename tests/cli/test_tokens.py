@@ -9,6 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from attnscope.cli.main import app
+from attnscope.text import patterns
+from tests.cli.conftest import Run
 from tests.runs.conftest import tiny_models
 
 TIER = "command"
@@ -83,3 +85,37 @@ def test_long_stretches_are_shortened_in_the_middle(tiny_models: tuple[Path, Pat
     edits = shown(study).split("edits of x")[1]
     assert "characters" in edits.split("edits: ")[0]
     assert edits.count("/") < 260
+
+
+def test_tokens_show_each_character_once_and_nothing_controls_the_terminal(
+    tiny_models: tuple[Path, Path], tmp_path: Path
+) -> None:
+    study = tmp_path / "study.yaml"
+    question = r'"日本 🙂 \e[31mred\u202e"'
+    study.write_text(STUDY.format(source=tiny_models[0], condition="{name: x, delete: hint}"), encoding="utf-8")
+    study.write_text(study.read_text().replace('"Which one?"', question), encoding="utf-8")
+    output = shown(study)
+    assert "日··本·· 🙂··· " in output
+    assert "\x1b" not in output
+    assert "\u202e" not in output
+    assert r"\x1b[31mred\u202e" in output
+
+
+def test_tokens_are_those_of_the_model_that_is_named(tiny_models: tuple[Path, Path], tmp_path: Path, run: Run) -> None:
+    study = tmp_path / "study.yaml"
+    study.write_text(STUDY.format(source=tiny_models[0], condition="{name: x, delete: hint}"), encoding="utf-8")
+    said = run("tokens", study, "--model", tiny_models[1])
+    assert said.code == 0
+    assert str(tiny_models[1]) in said.out.replace("\n", "")
+    run("tokens", study, "--model", "no/such/model").refuses("no/such/model")
+
+
+@pytest.mark.parametrize("key", ["classes: {slow: 're:(a|aa)+$'}", "measure: {queries: [{match: (a|aa)+$}]}"])
+def test_tokens_stop_at_a_pattern_that_never_ends(
+    tiny_models: tuple[Path, Path], tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    monkeypatch.setattr(patterns, "SECONDS", 0.2)
+    study = tmp_path / "study.yaml"
+    prompts = f"{{items: [{{q: {'a' * 60}b}}, {{q: {'a' * 61}b}}], plain: '{{q}}'}}"
+    study.write_text(f"models: ['{tiny_models[0]}']\nprompts: {prompts}\n{key}\n", encoding="utf-8")
+    run("tokens", study).refuses("takes too long", "at most 0.2 seconds per prompt")

@@ -255,6 +255,10 @@ def test_a_prompt_can_not_be_emptied(tokenization: Tokenization) -> None:
         ("conditions: [none, {name: y, delete: passges}]", "has no segment 'passges'"),
         ("conditions: [none, {name: y, order: {of: passages, by: [1, 1]}}]", "is not an order"),
         ("conditions: [none, {name: y, truncate: question}]", "'tokens' is missing"),
+        ("conditions: [none, {name: y, swap: [question, question]}]", "can't change places with itself"),
+        ("conditions: [none, {name: y, move: question, after: question}]", "can't be moved next to itself"),
+        ("conditions: [none, {name: y, insert: {shuffle: passages.1}, before: question}]", "copies whole fields"),
+        ("conditions: [none, {name: y, insert: {repeat: /}, times: 10000000, before: question}]", "100000"),
         ("conditions: [none, {name: y, replace: {segment: question, with: {tex: a}}}]", "tex"),
     ],
 )

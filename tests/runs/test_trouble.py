@@ -53,6 +53,18 @@ def test_a_batch_that_does_not_fit_is_split_and_what_never_fits_is_reported(
         np.testing.assert_allclose(mine.to_numpy(), theirs.to_numpy(), atol=SHALLOW)
 
 
+def test_a_condition_that_no_prompt_can_have_is_an_error_and_nothing_is_written(
+    tiny_models: tuple[Path, Path], tmp_path: Path
+) -> None:
+    conditions = ["none", {"name": "turned", "order": {"of": "question", "by": "reversed"}}]
+    items = [{"question": "Where?"}, {"question": "When?"}]
+    study = {"models": [str(tiny_models[0])], "prompts": {"items": items, "plain": "{question}"}}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump({**study, "conditions": conditions}), encoding="utf-8")
+    with pytest.raises(AttnscopeError, match=r"no prompt can be measured under condition 'turned': .* has one item"):
+        run_study(str(tmp_path / "study.yaml"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize(
     ("changes", "whose"),
     [
@@ -72,7 +84,7 @@ def test_a_pattern_that_never_ends_stops_the_command_at_the_first_prompt_before_
     monkeypatch.setattr("attnscope.models.load.read_model", lambda *_, **__: pytest.fail("a model was loaded"))
     with pytest.raises(AttnscopeError, match=f"^the pattern of {whose}.*at most 0.2 seconds per prompt"):
         run_study(str(tmp_path / "study.yaml"), tmp_path / "run")
-    assert not (tmp_path / "run" / "manifest.json").exists()
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,10 @@ def test_a_count_takes_the_first() -> None:
         ({"items": [{"a": "1"}], "plain": "{b}"}, "has no 'b'"),
         ({"items": [{"a": [["1"]]}]}, "not text"),
         ({"items": [{"a": None}]}, "not text"),
+        ({"items": [{"a": float("nan")}]}, "not text"),
+        ({"items": [{"a": "1"}], "fields": {"b": {"separator": ","}}, "plain": "{a}"}, "no prompt has 'b'"),
+        ({"items": [{"a": "1", "n": "\ud800"}], "id": "n"}, "the name of prompt 0 contains an incomplete character"),
+        ({"items": [{"a": [{"text": "1", "role": "\ud800"}]}]}, "'a' of prompt 0 contains an incomplete character"),
         ({"items": [{"inserted": "x"}]}, "can't be a segment"),
     ],
 )
@@ -71,6 +75,8 @@ def test_what_is_wrong_is_reported(prompts: dict[str, Any], words: str, tmp_path
     [
         ("x.jsonl", '{"a": 1}\n{"a": ', "line 2 is not JSON"),
         ("x.jsonl", "[1]\n", "line 1 is not an object"),
+        ("x.jsonl", f'{{"a": {"9" * 5000}}}', "line 1 is not JSON that can be read: Exceeds the limit"),
+        ("x.jsonl", f'{{"a": {"[" * 100_000}', "line 1 is not JSON that can be read"),
         ("x.jsonl", "\n", "no prompts"),
         ("x.csv", "", "can't read"),
         ("x.parquet", "PAR1 no", "can't read"),
@@ -80,3 +86,15 @@ def test_a_damaged_file_is_reported(name: str, content: str, words: str, tmp_pat
     (tmp_path / name).write_text(content)
     with pytest.raises(AttnscopeError, match=words):
         read_prompts(study(file=name), tmp_path)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"a": "1"}\n{"a": "2"}\n', encoding="utf-8-sig")
+    made = read_prompts(study(file="x.jsonl"), tmp_path)
+    assert [prompt.texts for prompt in made.prompts] == [{"a": "1"}, {"a": "2"}]
+
+
+def test_without_a_layout_the_cluster_is_no_part_of_the_prompt() -> None:
+    made = read_prompts(study(items=[{"a": "1", "topic": "x"}, {"a": "2", "topic": "x"}], cluster="topic"), Path())
+    assert made.layouts.fields == ["a"]
+    assert {prompt.cluster for prompt in made.prompts} == {"x"}

@@ -278,3 +278,15 @@ def test_the_schema_refuses_what_a_study_would_be_refused_for(key: str, value: o
     study, schema = yaml.safe_load(GOOD), Draft202012Validator(study_schema())
     assert schema.is_valid(study)
     assert not schema.is_valid({**study, key: value})
+
+
+@pytest.mark.parametrize("written", ["12:30", "0777", "1_000", "2001-01-01", "on", "yes", "0x1F", "1:2:3"])
+def test_what_looks_like_a_number_in_older_yaml_is_the_text_it_says(written: str) -> None:
+    study = parse_study(f"models: [m]\nprompts: {{items: [{{a: {written}}}]}}\n", "x.yaml")
+    assert study.prompts.items == [{"a": written}]
+
+
+@pytest.mark.parametrize(("written", "number"), [("3", 3), ("-3", -3), ("0.5", 0.5), ("1e-3", 0.001), ("true", True)])
+def test_numbers_and_truth_values_are_what_they_say(written: str, number: object) -> None:
+    study = parse_study(f"models: [m]\nprompts: {{items: [{{a: {written}}}]}}\n", "x.yaml")
+    assert study.prompts.items == [{"a": number}]

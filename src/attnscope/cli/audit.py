@@ -12,8 +12,8 @@ from rich.text import Text
 from attnscope.arguments import counted
 from attnscope.cli.grid import numbers, print_grid
 from attnscope.cli.grid import text as text_columns
-from attnscope.cli.run import Limit, Models, StudyName, Swap, labels, swaps
-from attnscope.errors import AttnscopeError, Parameter
+from attnscope.cli.run import Limit, Models, StudyName, Swap, instead, labels, swaps
+from attnscope.errors import AttnscopeError, Parameter, visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +48,7 @@ def tokens(
     """
     from attnscope.studies import request_study
 
-    request = request_study(study, limit=limit, models=labels(models), swaps=swaps(swap))
+    request = request_study(study, limit=limit, models=labels(models), swaps=swaps(swap), instead=instead(swap))
     _refuse_prompt(prompt, len(request.prompts.prompts))
     from attnscope.runs.audit import audits  # which loads the model library, so only once the study is right
 
@@ -114,17 +114,19 @@ def _show_counts(console: Console, request: RunRequest, audit: Audit) -> None:
 def _show(console: Console, request: RunRequest, cell: Cell) -> None:
     from attnscope.runs.audit import class_counts, segment_counts
     from attnscope.text.classes import membership
+    from attnscope.text.tokens import shown_texts
 
     rules = request.study.rules
     shares = membership(rules, cell.text.text, cell.tokens, cell.text.spans)
     text = Text().append(
-        f"\n{cell.model}, {cell.condition}, prompt {cell.prompt.name}, {counted(len(cell.tokens), 'token')}\n",
+        f"\n{cell.model}, {cell.condition}, prompt {visible(cell.prompt.name)}, {counted(len(cell.tokens), 'token')}\n",
         style="bold",
     )
-    for token in cell.tokens:
+    texts = shown_texts((token.text, token.start, token.end) for token in cell.tokens)
+    for token, whole in zip(cell.tokens, texts, strict=True):
         kind = int(shares[:, token.position].argmax())
         ground = f"white on {GROUNDS[kind % len(GROUNDS)]}" if kind < len(rules) else ""
-        shown = _shown(token.text, len(token.text))
+        shown = _shown(whole, len(whole))
         text.append(shown, style=f"{ground} underline" if token.position % 2 else ground)
     console.print(text)
     counts = class_counts(cell, rules)
@@ -138,7 +140,7 @@ def _show(console: Console, request: RunRequest, cell: Cell) -> None:
 
 def show_changes(console: Console, changes: Sequence[Change], cell: Cell) -> None:
     """A prompt with what its edits change, in colour and between signs that show it without colour."""
-    text = Text().append(f"\nedits of {cell.condition}, prompt {cell.prompt.name}\n", style="bold")
+    text = Text().append(f"\nedits of {cell.condition}, prompt {visible(cell.prompt.name)}\n", style="bold")
     for change in changes:
         before, after, style = MARKS[change.kind]
         words = _shown(change.text, LONGEST[change.kind])
@@ -164,7 +166,12 @@ def _shown(text: str, longest: int) -> str:
     if len(text) > longest:
         half = longest // 2 - 10
         text = f"{text[:half]}\u2026 {counted(len(text) - 2 * half, 'character')} \u2026{text[-half:]}"
-    return text.replace("\n", "⏎\n").replace("\r", "␍").replace("\t", "⇥")
+    return _visible(text.replace("\n", "⏎\n").replace("\r", "␍").replace("\t", "⇥"))
+
+
+def _visible(text: str) -> str:
+    """Without characters that would control the terminal; line ends stay."""
+    return "\n".join(map(visible, text.split("\n")))
 
 
 def show_estimate(request: RunRequest) -> None:

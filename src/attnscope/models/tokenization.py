@@ -7,8 +7,6 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from jinja2 import TemplateError
-
 from attnscope.errors import AttnscopeError, Parameter
 from attnscope.text.tokens import Token
 
@@ -49,7 +47,7 @@ class Tokenization:
             )
         try:
             return str(self.tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True))
-        except TemplateError as error:
+        except Exception as error:  # a template may fail in any way
             raise AttnscopeError(
                 f"{self.name}'s chat template refuses this text: {error}",
                 where=Parameter("chat"),

@@ -15,6 +15,7 @@ from attnscope.runs.manifest import Dropped
 from attnscope.study.prompts import Prompt, PromptList
 from attnscope.study.schema import ConditionSpec, ModelSpec, Study
 from attnscope.text.alignment import Alignment, align
+from attnscope.text.classes import refuse_failing
 from attnscope.text.groups import WITHOUT_TOKENS, Rows
 from attnscope.text.groups.writing import WRITING
 from attnscope.text.layout import lay_out
@@ -22,7 +23,7 @@ from attnscope.text.query_rules import Group, groups_of, titles_of
 from attnscope.text.query_rules import Prompt as QueryPrompt
 from attnscope.text.segments import ANSWER, INSERTED, OF_ANSWER, Piece, Text, segments_of
 from attnscope.text.tokens import Token
-from attnscope.text.values import is_whole
+from attnscope.text.values import Chat, is_whole
 
 
 @dataclass(frozen=True)
@@ -72,10 +73,13 @@ class CellMaker:
         """All cells, in the study's order: conditions, then prompts; and those that can't be made."""
         cells: list[Cell] = []
         dropped: list[Dropped] = []
+        rules = [*self.study.rules.values(), *self.study.set_rules.values(), *self.study.removed_rules]
         for condition in self.study.conditions:
             for prompt in self.prompts.prompts:
                 try:
-                    cells.append(self.cell(condition, prompt))
+                    cell = self.cell(condition, prompt)
+                    refuse_failing(rules, cell.text.text, cell.tokens, cell.text.spans)  # tables need them later
+                    cells.append(cell)
                 except StoppingError:
                     raise
                 except AttnscopeError as error:
@@ -153,6 +157,13 @@ class CellMaker:
 
     def _refuse_if_empty(self, prompt: Prompt) -> None:
         for field, value in prompt.fields.items():
+            if isinstance(value, Chat) and value.problem is not None:
+                raise AttnscopeError(
+                    f"{value.problem} of '{field}'",
+                    where=f"prompt {prompt.name}",
+                    allowed="messages with some text, of system, user and assistant",
+                    todo="remove the prompt, or change the message",
+                )
             if not is_whole(value):
                 raise AttnscopeError(
                     f"field '{field}' is empty",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -32,6 +32,7 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes from writing to the run."""
+        is_new = not self.path.exists()
         with self._writable():
             self.path.mkdir(parents=True, exist_ok=True)
             foreign = any(self.path.iterdir()) and not self._is_run()
@@ -59,7 +60,16 @@ class RunFolder:
                     _remove(leftover)
             yield
         finally:
+            if is_new:
+                self._remove_if_unused()
             lock.release()
+
+    def _remove_if_unused(self) -> None:
+        """Leave nothing behind if nothing was written, as where a study can't be run."""
+        with suppress(OSError):
+            if [each.name for each in self.path.iterdir()] == [LOCK]:
+                (self.path / LOCK).unlink()
+                self.path.rmdir()
 
     @contextmanager
     def _writable(self) -> Iterator[None]:

@@ -96,6 +96,7 @@ def perform(
             _refuse_if_strict(request, plan.dropped)
             if not plan.cells:  # before a model is loaded that has nothing to measure
                 raise _nothing_measured(folder, plan.dropped)
+        _refuse_conditions_without_prompts(request, plans)
         outcome = Outcome(folder.path, repaired=repaired)
         return _Performance(request, folder, watch, before, plans, load or Loader(), clock, outcome).run()
 
@@ -371,6 +372,20 @@ def _refuse_if_strict(request: RunRequest, dropped: Sequence[Dropped]) -> None:
             allowed=("with ", Parameter("strict", True), ", every prompt must be measurable"),
             todo=("fix the prompts, or leave out ", Parameter("strict", True)),
         )
+
+
+def _refuse_conditions_without_prompts(request: RunRequest, plans: Sequence[PlannedModel]) -> None:
+    """A condition that no prompt of any model can have is a mistake in the study."""
+    known = {cell.condition for plan in plans for cell in plan.cells}
+    for condition in request.study.conditions:
+        if condition.name not in known:
+            reason = next(each.reason for plan in plans for each in plan.dropped if each.condition == condition.name)
+            raise AttnscopeError(
+                f"no prompt can be measured under condition '{condition.name}': {reason}",
+                where="conditions",
+                allowed="conditions that some prompt can have",
+                todo="change the condition, or remove it",
+            )
 
 
 def _nothing_measured(folder: RunFolder, dropped: Sequence[Dropped]) -> AttnscopeError:

@@ -22,7 +22,6 @@ from attnscope.runs.request import MEASURING, RunRequest, versions
 from attnscope.runs.store import Store
 from attnscope.runs.tables import ModelAxes
 from attnscope.study.schema import ModelSpec, Study
-from attnscope.text.classes import refuse_failing
 
 
 @dataclass(frozen=True)
@@ -44,10 +43,6 @@ def look_up_models(request: RunRequest) -> list[tuple[ModelSpec, Description]]:
 def plan_model(request: RunRequest, spec: ModelSpec, description: Description) -> PlannedModel:
     maker = CellMaker(request.study, request.prompts, spec, description.tokenization, description.facts.context)
     cells, dropped = maker.make()
-    study = request.study
-    rules = [*study.rules.values(), *study.set_rules.values(), *study.removed_rules]
-    for cell in cells:  # tables need them, after everything is measured
-        refuse_failing(rules, cell.text.text, cell.tokens, cell.text.spans)
     return PlannedModel(spec, description, maker, cells, dropped)
 
 

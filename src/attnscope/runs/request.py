@@ -8,15 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
-import yaml
-
 from attnscope.edits.prompt import PROMPT_EDITS
 from attnscope.edits.sources import SOURCES
 from attnscope.measures import MEASURES
 from attnscope.registry import fingerprints
 from attnscope.runs.evidence import FULL, Level
 from attnscope.runs.manifest import VERSION
-from attnscope.study.file import place_in
+from attnscope.study.file import loaded, place_in
 from attnscope.study.prompts import PromptList
 from attnscope.study.schema import ModelSpec, Study
 from attnscope.text.groups import GROUPS
@@ -60,7 +58,7 @@ class RunRequest:
 
     def place_of_model(self, spec: ModelSpec) -> str | None:
         """The line of the study file that names a model; None if it was named elsewhere."""
-        given = yaml.safe_load(self.text)["models"]
+        given = loaded(self.text)["models"]
         for number, model in enumerate(given if isinstance(given, list) else [given]):
             keys = model if isinstance(model, dict) else {"source": model}
             if spec.family is not None and keys.get("label") == spec.family:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from importlib.resources import files
@@ -69,11 +70,34 @@ def read_study(path: Path, instead: ModelSpec | None = None) -> Study:
     return parse_study(text, str(path), instead)
 
 
+class Plain(yaml.SafeLoader):
+    """Reads text as text: `12:30`, `0777`, `1_000`, `2001-01-01`, `yes` and `on` are what YAML 1.2 takes them for."""
+
+    yaml_implicit_resolvers = {}  # noqa: RUF012
+
+
+for _kind, _first, _pattern in (
+    ("null", "~nN", r"~|null|Null|NULL"),
+    ("bool", "tTfF", r"true|True|TRUE|false|False|FALSE"),
+    ("int", "-+0123456789", r"[-+]?(?:0|[1-9][0-9]*)"),
+    ("float", "-+.0123456789", r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"),
+    ("float", "-+.", r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"),
+    ("merge", "<", r"<<"),
+):
+    Plain.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(rf"^(?:{_pattern})$"), list(_first))
+Plain.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"^$"), [""])
+
+
+def loaded(text: str) -> Any:
+    """What a study file contains."""
+    return yaml.load(text, Loader=Plain)  # noqa: S506  (a safe one)
+
+
 def parse_study(text: str, where: str, instead: ModelSpec | None = None) -> Study:
     """instead: as in read_study."""
     root = _composed(text, where)
     _refuse_duplicates(root, where)
-    data = yaml.safe_load(text)
+    data = loaded(text)
     entries: Sequence[int] = ()
     if instead is not None:
         data = {**data, "models": [instead], "figures": []}
@@ -130,9 +154,9 @@ def refuse(problems: Iterable[Problem], path: Path) -> None:
 
 def _composed(text: str, where: str) -> yaml.Node:
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        root = yaml.compose(text, Loader=Plain)
+        loaded(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # also numbers of thousands of digits
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
         message = str(getattr(error, "problem", None) or error)

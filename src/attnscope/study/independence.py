@@ -64,7 +64,8 @@ def dependence(
     copies = near_copies(prompts)
     if copies is None:
         return None
-    todo = f"add 'cluster: {copies.field}'" if copies.field else "name a field that says which belong together"
+    is_column = copies.field is not None and "." not in copies.field  # an item of a list or a message is none
+    todo = f"add 'cluster: {copies.field}'" if is_column else "name a field that says which belong together"
     return (
         f"many of the {copies.prompts} prompts are near copies of each other ({copies.groups} different ones), but "
         f"statistics take them as independent, so intervals are too narrow: {todo} under prompts"

@@ -21,7 +21,7 @@ from attnscope.text.copies import same_prompt
 from attnscope.text.layout import Layout, Layouts
 from attnscope.text.segments import TEMPLATE, Span
 from attnscope.text.sets import PROMPT_SETS
-from attnscope.text.values import VALUES, Chat, Fields, Value, read_value, text_of
+from attnscope.text.values import VALUES, Chat, Fields, Items, Value, read_value, text_of
 
 
 class PromptsError(AttnscopeError):
@@ -88,6 +88,7 @@ def read_prompts(study: Study, folder: Path) -> PromptList:
     else:
         rows, origin = list(spec.items or ()), "the study's own items"
     rows = rows[: spec.count]
+    _refuse_fields_of_nothing(spec, rows)
     layouts = layouts_of_rows(spec, rows)
     prompts = _clustered(
         [read_prompt(number, row, spec, layouts) for number, row in enumerate(rows)], rows, cluster_field(spec)
@@ -96,6 +97,16 @@ def read_prompts(study: Study, folder: Path) -> PromptList:
         if count > 1:
             raise _wrong(f"{count} prompts are named '{name}'", ("id",), "a different name for each prompt")
     return PromptList(prompts, layouts, f"{origin}, {len(rows)}")
+
+
+def _refuse_fields_of_nothing(spec: PromptsSpec, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse a field whose column no prompt has: its name or its column is misspelt."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    for name, source in spec.fields.items():
+        if source.text is None and (source.column or name) not in columns:
+            raise _wrong(
+                f"no prompt has '{source.column or name}'", ("fields", name), near(source.column or name, columns)
+            )
 
 
 def rows_of_set(name: str, count: int, seed: int, options: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -112,7 +123,7 @@ def layouts_of_rows(spec: PromptsSpec, rows: Sequence[Mapping[str, Any]]) -> Lay
 
 def _default_layouts(spec: PromptsSpec, columns: Sequence[str]) -> Layouts:
     """All segments the study names, or all columns except the prompt's name and the answer, in order."""
-    skipped = {spec.id, spec.answer.field if spec.answer else None}
+    skipped = {spec.id, spec.answer.field if spec.answer else None, cluster_field(spec)}
     fields = list(spec.fields) or [column for column in columns if column not in skipped]
     line = "\n\n".join(f"{{{field}}}" for field in fields)
     return Layouts(chat=Layout((("user", line),)), plain=Layout(((None, line),)))
@@ -132,6 +143,10 @@ def read_prompt(number: int, row: Mapping[str, Any], spec: PromptsSpec, layouts:
     if spec.id is not None and spec.id not in row:
         raise _wrong(f"prompt {number} has no '{spec.id}'", ("id",), near(spec.id, row))
     name = str(row[spec.id]) if spec.id else str(number)
+    if not _is_whole(name):
+        raise _wrong(
+            f"the name of prompt {number} contains an incomplete character", ("id",), "text that UTF-8 can encode"
+        )
     return Prompt(number, name, fields, name, answer, _beside(fields, row, spec))
 
 
@@ -146,11 +161,10 @@ def _value(number: int, field: str, row: Mapping[str, Any], spec: PromptsSpec, a
     value = read_value(row[column], source.separator)
     if value is None:
         raise _wrong(f"'{column}' of prompt {number} is not text", ("fields", field), VALUES)
-    try:
-        text_of(value).encode()
-    except UnicodeEncodeError as error:
-        what = f"'{column}' of prompt {number} contains an incomplete character: {error.reason}"
-        raise _wrong(what, ("fields", field), "text that UTF-8 can encode") from None
+    roles = [item.role for item in value.items if item.role] if isinstance(value, Items) else []
+    if not all(map(_is_whole, [text_of(value), *roles])):
+        what = f"'{column}' of prompt {number} contains an incomplete character"
+        raise _wrong(what, ("fields", field), "text that UTF-8 can encode")
     return value
 
 
@@ -171,6 +185,8 @@ def _answer(number: int, field: str, fields: dict[str, Value], row: Mapping[str,
     value = fields.get(field) or _value(number, field, row, spec, ("answer", "field"))
     if isinstance(value, Chat):
         split = value.without_answer()
+        if value.problem is not None:  # the prompt is left out
+            return ""
         if split is None:
             what = f"the chat of prompt {number} does not end with an answer"
             raise _wrong(what, ("answer", "field"), "chats whose last message is the assistant's")
@@ -247,13 +263,14 @@ def rows_of_file(path: Path, name: str) -> list[dict[str, Any]]:
 
 def _jsonl(path: Path) -> list[dict[str, Any]]:
     rows = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+    for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), 1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise _bad_line(path, number, f"line {number} is not JSON: {error.msg}") from None
+        except (ValueError, RecursionError) as error:  # no JSON, a number of thousands of digits, or too many brackets
+            what = error.msg if isinstance(error, json.JSONDecodeError) else str(error).partition(";")[0]
+            raise _bad_line(path, number, f"line {number} is not JSON that can be read: {what}") from None
         if not isinstance(row, dict):
             raise _bad_line(path, number, f"line {number} is not an object")
         rows.append(row)

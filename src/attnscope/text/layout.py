@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from attnscope.text.segments import FRAME, TEMPLATE, Piece, Span, Text, numbered
 from attnscope.text.values import SYSTEM, TURN, Chat, Fields, Items, Value
 
 _FIELD = re.compile(r"\{(\w+)\}|\{\{|\}\}")
-_PRIVATE = range(0xE000, 0xF8FF)  # private-use characters, which have no meaning
+_PRIVATE = (range(0xE000, 0xF900), range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE))  # without a meaning
 
 Message = tuple[str, str]
 """(role, content)."""
@@ -180,8 +181,15 @@ def _through_template(lines: Sequence[tuple[str, Sequence[Piece]]], apply: Calla
     contents = [(role, "".join(piece.text for piece in pieces)) for role, pieces in lines]
     text = apply(contents)
     used = {*text, *(character for _, content in contents for character in content)}
-    free = iter(chr(code) for code in _PRIVATE if chr(code) not in used)
-    borders = [[next(free) for _ in range(len(pieces) + 1)] for _, pieces in lines]
+    free = (chr(code) for code in chain(*_PRIVATE) if chr(code) not in used)
+    borders = [list(islice(free, len(pieces) + 1)) for _, pieces in lines]
+    if len(borders[-1]) <= len(lines[-1][1]):
+        raise AttnscopeError(
+            f"the prompt has {sum(len(pieces) for _, pieces in lines):,} parts, too many to find again",
+            where="prompts: chat",
+            allowed=f"at most {sum(map(len, _PRIVATE)):,}, less one for each message",
+            todo="use a plain layout, or shorter lists",
+        )
     with_markers = [(role, _with_markers(pieces, own)) for (role, pieces), own in zip(lines, borders, strict=True)]
     places = _positions(apply(with_markers), {marker for own in borders for marker in own}, text)
     trims = apply([(role, content.strip()) for role, content in contents]) == text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -47,6 +48,8 @@ class Chat:
     """Messages by role. A turn begins with each user message; segments are `turn.1.user`, `turn.1.assistant`, ..."""
 
     messages: tuple[tuple[str, str], ...]
+    problem: str | None = None
+    """Why it can't be a prompt, as in "message 2 has the role 'tool'"; it then has no messages."""
 
     @property
     def text(self) -> str:
@@ -86,13 +89,16 @@ def read_value(value: Any, separator: str = SEPARATOR) -> Value | None:
     """A field as a row has it -> its value; None if it can't be one."""
     if isinstance(value, str):
         return value
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return str(value)
     if not isinstance(value, Sequence) or not value:
         return None
     if all(isinstance(each, Mapping) and "content" in each for each in value):
         messages = [_message(each) for each in value]
-        return None if None in messages else Chat(tuple(each for each in messages if each is not None))
+        wrong = next((place for place, each in enumerate(messages) if each is None), None)
+        if wrong is not None:
+            return Chat((), f"message {wrong + 1} {_what_is_wrong(value[wrong])}")
+        return Chat(tuple(each for each in messages if each is not None))
     items = [_item(each) for each in value]
     return None if None in items else Items(tuple(each for each in items if each is not None), separator)
 
@@ -105,6 +111,11 @@ def _message(row: Mapping[str, Any]) -> tuple[str, str] | None:
     if role not in (SYSTEM, "user", "assistant") or not isinstance(content, str):
         return None
     return role, content
+
+
+def _what_is_wrong(row: Mapping[str, Any]) -> str:
+    role = row.get("role")
+    return "has no text" if role in (SYSTEM, "user", "assistant") else f"has the role {role!r}"
 
 
 def _item(given: Any) -> Item | None:

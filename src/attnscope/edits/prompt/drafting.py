@@ -40,6 +40,7 @@ def drafted(
     if units is not None:
         return draft(units, 0)
     if wanted is not None:
+        _refuse_more_than_fits(wanted, context)
         return exactly(wanted, draft, count, context.where)
     with SOURCES.blamed(source.key, "natural"):
         whole = _text(source, source.whole(rng(0), source_context))
@@ -51,6 +52,16 @@ def drafted(
             todo="check its segment",
         )
     return whole
+
+
+def _refuse_more_than_fits(wanted: int, context: EditContext) -> None:
+    if context.limit is not None and wanted > context.limit:
+        raise AttnscopeError(
+            f"{wanted} tokens are to be inserted, more than the context of {context.model}",
+            where=context.where,
+            allowed=f"at most {context.limit} tokens in all",
+            todo="insert fewer",
+        )
 
 
 def _text(source: AnySource, text: object) -> str:

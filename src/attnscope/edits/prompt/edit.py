@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar
 
+from attnscope.edits.sources import Source
 from attnscope.errors import near
 from attnscope.spec import Spec
 from attnscope.text.layout import Layout
@@ -81,6 +82,15 @@ class PromptEdit(Spec):
     def apply(self, lines: Lines, context: EditContext) -> Lines:
         """The edited prompt. New text goes into pieces of the segment `inserted`, or of a new segment."""
         raise NotImplementedError
+
+
+def source_problem(key: str, source: Source, layout: Layout) -> Iterator[EditProblem]:
+    """For `problems`: a source that copies a segment which it can't."""
+    problems = list(segment_problem(key, source.segment or "", layout))
+    yield from problems
+    if not problems and source.of_field and source.segment not in layout.fields:
+        what = f"{source.key} copies whole fields, and '{source.segment}' is none"
+        yield EditProblem(key, what, near(source.segment, layout.fields))
 
 
 def segment_problem(key: str, selector: str, layout: Layout) -> Iterator[EditProblem]:

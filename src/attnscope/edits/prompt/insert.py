@@ -9,12 +9,21 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from attnscope.edits.prompt.drafting import drafted
-from attnscope.edits.prompt.edit import EditContext, EditProblem, Lines, PromptEdit, segment_problem
+from attnscope.edits.prompt.edit import (
+    EditContext,
+    EditProblem,
+    Lines,
+    PromptEdit,
+    segment_problem,
+    source_problem,
+)
 from attnscope.edits.prompt.parts import chosen, mapped, pieces_of
 from attnscope.edits.sources import AnySource
 from attnscope.errors import AttnscopeError
 from attnscope.text.layout import Layout
 from attnscope.text.segments import INSERTED, Piece
+
+MOST = 100_000  # repetitions of a string
 
 
 class Insert(PromptEdit):
@@ -26,7 +35,7 @@ class Insert(PromptEdit):
     before: str | None = Field(None, description="Insert right before this segment.")
     after: str | None = Field(None, description="Insert right after this segment.")
     separator: str = Field("\n", description="Text between the insertion and the segment; counts as inserted.")
-    times: int | None = Field(None, ge=1, description="How often to repeat a string, whatever the tokens.")
+    times: int | None = Field(None, ge=1, le=MOST, description="How often to repeat a string, whatever the tokens.")
     tokens: int | None = Field(
         None, ge=1, description="Insert exactly this many tokens, counted by the model's tokenizer."
     )
@@ -58,7 +67,7 @@ class Insert(PromptEdit):
                     what = f"segment '{name}' occurs {layout.times(name)} times in the {layout.key} layout"
                     yield EditProblem(key, what, "a segment that occurs once")
         if self.insert.segment is not None:
-            yield from segment_problem("insert", self.insert.segment, layout)
+            yield from source_problem("insert", self.insert, layout)
 
     def apply(self, lines: Lines, context: EditContext) -> Lines:
         beside = chosen(lines, self.before or self.after or "", context)
@@ -94,12 +103,5 @@ class Insert(PromptEdit):
                 where=context.where,
                 allowed="prompts for which both conditions can be built",
                 todo="see why that prompt was dropped",
-            )
-        if wanted is not None and context.limit is not None and wanted > context.limit:
-            raise AttnscopeError(
-                f"{wanted} tokens are to be inserted, more than the context of {context.model}",
-                where=context.where,
-                allowed=f"at most {context.limit} tokens in all",
-                todo="insert fewer",
             )
         return wanted

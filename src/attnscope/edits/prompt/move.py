@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from attnscope.edits.prompt.edit import EditContext, EditProblem, Lines, PromptEdit, segment_problem
-from attnscope.edits.prompt.parts import chosen, pieces_of, without
+from attnscope.edits.prompt.parts import chosen, refuse_if_scattered, split
 from attnscope.errors import AttnscopeError
 from attnscope.text.layout import Layout
 from attnscope.text.segments import TEMPLATE, Piece
@@ -36,6 +36,8 @@ class Move(PromptEdit):
             selector = getattr(self, key)
             if selector is not None:
                 yield from segment_problem(key, selector, layout)
+        if self.move in (self.before, self.after):
+            yield EditProblem("move", f"'{self.move}' can't be moved next to itself", "two different segments")
 
     def apply(self, lines: Lines, context: EditContext) -> Lines:
         names = chosen(lines, self.move, context)
@@ -47,11 +49,12 @@ class Move(PromptEdit):
                 allowed="two different segments",
                 todo="name another place",
             )
-        moved = [piece for piece in pieces_of(lines) if piece.segment in names]
+        refuse_if_scattered(lines, names, self.move, context)
+        left, moved = split(lines, names)
         gap = [Piece(TEMPLATE, self.separator)] if self.separator else []
         placed, done = [], False
         last = beside[-1] if self.after else beside[0]
-        for role, pieces in without(lines, names):
+        for role, pieces in left:
             line: list[Piece] = []
             for piece in pieces:
                 here = piece.segment == last and not done

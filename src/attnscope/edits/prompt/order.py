@@ -22,7 +22,8 @@ class OrderSpec(Spec):
 
     of: str = Field(min_length=1, description="The list, such as passages.")
     by: Ordering | list[int] = Field(
-        description="shuffled (at random, another order for every prompt), reversed, or numbers of the items from 1, "
+        description="shuffled (at random, drawn for every prompt; with few items it may be the order they have), "
+        "reversed, or numbers of the items from 1, "
         "such as [3, 1, 2]."
     )
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from attnscope.edits.prompt.edit import EditContext, EditProblem, Lines, PromptEdit, segment_problem
-from attnscope.edits.prompt.parts import chosen, mapped, pieces_of
+from attnscope.edits.prompt.parts import chosen, mapped, pieces_of, refuse_if_scattered, split
 from attnscope.text.layout import Layout
 from attnscope.text.segments import INSERTED, Piece
 
@@ -26,10 +26,9 @@ class Repeat(PromptEdit):
         yield from segment_problem("repeat", self.repeat, layout)
 
     def apply(self, lines: Lines, context: EditContext) -> Lines:
-        names = set(chosen(lines, self.repeat, context))
+        names = chosen(lines, self.repeat, context)
+        refuse_if_scattered(lines, names, self.repeat, context)
         last = [piece for piece in pieces_of(lines) if piece.segment in names][-1]
-        whole = "".join(
-            piece.text for piece in pieces_of(lines) if piece.segment in names or piece.joins == self.repeat
-        )
+        whole = "".join(piece.text for piece in split(lines, names)[1])
         copies = Piece(INSERTED, (self.separator + whole) * (self.times - 1))
         return mapped(lines, lambda piece: [piece, copies] if piece is last else [piece])

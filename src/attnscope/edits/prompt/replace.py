@@ -9,7 +9,14 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from attnscope.edits.prompt.drafting import drafted
-from attnscope.edits.prompt.edit import EditContext, EditProblem, Lines, PromptEdit, segment_problem
+from attnscope.edits.prompt.edit import (
+    EditContext,
+    EditProblem,
+    Lines,
+    PromptEdit,
+    segment_problem,
+    source_problem,
+)
 from attnscope.edits.prompt.parts import chosen, mapped, pieces_of
 from attnscope.edits.sources import AnySource
 from attnscope.spec import Spec
@@ -56,9 +63,13 @@ class Replace(PromptEdit):
         return bool(self.source.random)
 
     def problems(self, layout: Layout) -> Iterator[EditProblem]:
-        yield from segment_problem("replace", self.replace.segment, layout)
+        name = self.replace.segment
+        yield from segment_problem("replace", name, layout)
+        if layout.times(name) > 1:
+            what = f"segment '{name}' occurs {layout.times(name)} times in the {layout.key} layout"
+            yield EditProblem("replace", what, "a segment that occurs once")
         if self.source.segment is not None:
-            yield from segment_problem("replace", self.source.segment, layout)
+            yield from source_problem("replace", self.source, layout)
 
     def apply(self, lines: Lines, context: EditContext) -> Lines:
         for number, name in enumerate(chosen(lines, self.replace.segment, context)):

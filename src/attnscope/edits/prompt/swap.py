@@ -23,6 +23,8 @@ class Swap(PromptEdit):
     def problems(self, layout: Layout) -> Iterator[EditProblem]:
         for selector in self.swap:
             yield from segment_problem("swap", selector, layout)
+        if self.swap[0] == self.swap[1]:
+            yield EditProblem("swap", f"'{self.swap[0]}' can't change places with itself", "two different segments")
 
     def apply(self, lines: Lines, context: EditContext) -> Lines:
         one, two = (self._single(lines, selector, context) for selector in self.swap)

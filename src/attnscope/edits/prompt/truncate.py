@@ -52,4 +52,13 @@ class Truncate(PromptEdit):
             low, high = (middle, high) if context.count(cut(middle), whole.segment) <= self.tokens else (low, middle)
         longer = range(min(len(whole.text) - 1, low + REACH), low, -1)  # half a word may be more tokens than all of it
         fits = (length for length in longer if context.count(cut(length), whole.segment) <= self.tokens)
-        return cut(next(fits, low))
+        length = next(fits, low)
+        if low == 1 and context.count(cut(length), whole.segment) > self.tokens:
+            raise AttnscopeError(
+                f"'{self.truncate}' can't be cut to {self.tokens} token{'s' * (self.tokens != 1)}: a single character "
+                "has more",
+                where=context.where,
+                allowed=f"{context.count(cut(1), whole.segment)} tokens or more",
+                todo="keep more tokens, or remove the prompt",
+            )
+        return cut(length)

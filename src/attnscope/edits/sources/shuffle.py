@@ -17,6 +17,7 @@ class Shuffle(Source):
 
     key: ClassVar[str] = "shuffle"
     random: ClassVar[bool] = True
+    of_field: ClassVar[bool] = True
 
     shuffle: str = Field(description="The segment to copy.")
     by: Literal["words", "characters"] = Field("words", description="What is shuffled: words or characters.")

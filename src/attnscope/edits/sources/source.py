@@ -34,6 +34,8 @@ class Source(Spec):
     """The field that names it."""
     random: ClassVar[bool] = False
     """Whether other random numbers give another text."""
+    of_field: ClassVar[bool] = False
+    """Whether `segment` has to be a field of the layout."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **options: Any) -> None:
