@@ -149,7 +149,7 @@ def _measures() -> Iterator[str]:
     yield "| a segment's name | The tokens of that segment. |"
     yield "\n### Query rules\n"
     yield "Instead of a name, an entry of `queries` may be a mapping with the key of one rule. Rules that make a series"
-    yield "number its groups from 1; a prompt that is too short lacks the last ones, and is left out of those."
+    yield "number its groups from 1; a prompt that is too short lacks some of them, and is left out of those."
     for key, rule in QUERY_RULES.members.items():
         yield f"\n#### {key}\n"
         yield inspect.cleandoc(rule.__doc__ or "")

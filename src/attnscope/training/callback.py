@@ -92,7 +92,6 @@ class TrainerCallback(Callback):
         self._earlier = _rows_before(self.csv, step)
         with self._allowance.spending(measuring=False), randomness_kept():
             self._small = SmallStudy(self.study, self._prompts, model, tokenizer)
-            self._tried(step, self._small.prove)
         return self._measure(step)
 
     def step(self, number: int) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,10 +14,10 @@ from attnscope.errors import AttnscopeError
 from attnscope.lens import Lens
 from attnscope.models.architecture import describe
 from attnscope.records import RECEIVED
-from attnscope.runs.batches import batches
 from attnscope.runs.cells import Cell, CellMaker
+from attnscope.runs.compatibility import chosen_layers
 from attnscope.runs.measuring import measure_cells
-from attnscope.runs.plan import memory_budget, model_axes
+from attnscope.runs.plan import model_axes
 from attnscope.runs.tables import mass_rows
 from attnscope.study.prompts import PromptList
 from attnscope.study.schema import Study
@@ -25,7 +26,10 @@ KEYS = ["queries", "condition", "token_class"]
 
 
 class SmallStudy:
-    """The cells of a study with one model, which is in memory and may change between measurements."""
+    """The cells of a study with one model, which is in memory and may change between measurements.
+
+    The model is compared with eager attention when this is made, on the path that measurements take.
+    """
 
     def __init__(self, study: Study, prompts: PromptList, model: Any, tokenizer: Any) -> None:
         self.lens = Lens(model, tokenizer, name=study.models[0].label)
@@ -39,27 +43,25 @@ class SmallStudy:
                 todo="fix the study's prompts",
             )
         facts = describe(self.lens.model.config, self.lens.name)
+        self._prove(min(self.cells, key=lambda cell: len(cell.tokens)), chosen_layers(study.measure.layers, facts))
         axes = model_axes(study, self.lens.name, facts, self.lens.heads_by_layer)
         self.axes = replace(axes, measures=[RECEIVED])
         self.clusters = {cell.prompt.number: cell.prompt.cluster for cell in self.cells}
 
-    def prove(self) -> None:
-        """Have the lens compare the model with eager attention, once, on the paths that measurements take."""
-        lengths = {len(cell.tokens): cell for cell in self.cells}
-        measure_cells(self.lens, [lengths[each] for each in sorted(lengths)[:2]], self.axes, self.axes.measures)
+    def _prove(self, cell: Cell, layers: Sequence[int]) -> None:
+        """A reading of one cell, which the lens proves; so what else is asked of the model needs no other proof."""
+        groups = [group.name for group in cell.groups]
+        self.lens.measure_prepared([(cell.text.text, cell.tokens)], groups, layers, rows=[cell.rows])
 
     def measure(self) -> pl.DataFrame:
-        """queries, condition, token_class, layer, prompt, mass: mean over the heads of the layer."""
-        limit = memory_budget(self.lens, self.axes, max(len(cell.groups) for cell in self.cells))
-        numbers = batches([len(cell.tokens) for cell in self.cells], limit)
-        frames = [frame for batch in numbers for frame in self._measured([self.cells[number] for number in batch])]
-        return pl.concat(frames)
+        """queries, condition, token_class, layer, prompt, mass: mean over the heads of the layer.
 
-    def _measured(self, cells: list[Cell]) -> list[pl.DataFrame]:
-        records = measure_cells(self.lens, cells, self.axes, self.axes.measures)
-        return [self._by_layer(cell, record) for cell, record in zip(cells, records, strict=True)]
+        One prompt at a time: to prove that they can share a batch would take longer than a few prompts take alone.
+        """
+        return pl.concat([self._measured(cell) for cell in self.cells])
 
-    def _by_layer(self, cell: Cell, record: Any) -> pl.DataFrame:
+    def _measured(self, cell: Cell) -> pl.DataFrame:
+        (record,) = measure_cells(self.lens, [cell], self.axes, self.axes.measures)
         rows = pl.DataFrame(pl.from_arrow(mass_rows(cell, "", self.axes, record)))
         rows = rows.with_columns(pl.col(*KEYS).cast(pl.String), pl.col("layer", "prompt").cast(pl.Int64))
         return rows.group_by(*KEYS, "layer", "prompt", maintain_order=True).agg(pl.col("mass").mean())
