@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from attnscope.errors import AttnscopeError
+from attnscope.lens import load
 from attnscope.records import RECEIVED, SEEN, VIEW, Record
 from attnscope.text.tokens import Token
+from tests.models import tiny
 
 TEXTS = ["<s>", "<script>", " & ", "'\"", "x"]
 
@@ -80,3 +85,16 @@ def test_a_measure_that_is_taken_for_an_attribute_is_answered_with_how_to_read_i
         _ = record.recieved  # type: ignore[attr-defined]
     assert not hasattr(record, "_repr_png_")
     assert copy.deepcopy(record).measures == pickle.loads(pickle.dumps(record)).measures == record.measures  # noqa: S301
+
+
+def test_a_measure_that_no_query_has_is_no_number(tmp_path: Path) -> None:
+    tiny.save_model(tmp_path)
+    record = load(str(tmp_path)).measure("a b c", measures=["local", "next", "entropy"])
+    for name in ("local", "next"):  # too short for the one, no encoder for the other
+        assert (record.defined(name).values == 0).all()
+        assert np.isnan(record[name].values).all()
+        assert set(record.head_table().filter(pl.col("measure") == name)["value"]) == {None}
+    shown = json.loads(json.dumps(record.as_json(), allow_nan=False))
+    assert shown["next"] == [[[None]] * 4] * 2
+    assert np.isfinite(record["entropy"].values).all()
+    assert np.isfinite(shown["entropy"]).all()

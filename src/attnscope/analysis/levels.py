@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnscope.analysis.bootstrap import Sample
-from attnscope.analysis.discoveries import FALSE_DISCOVERIES
+from attnscope.analysis.discoveries import FALSE_DISCOVERIES, needed
 from attnscope.analysis.effects import effects
 from attnscope.analysis.measures import measure_values
 from attnscope.analysis.sides import Side, masses
@@ -39,6 +39,8 @@ class Level:
     above: int | None
     """Heads that are significantly above `null`."""
     below: int | None
+    can_tell: bool
+    """Whether there are prompts enough for a single head to be significant."""
     uniform: float | None
     """What uniform attention would give, of a class."""
     strongest: tuple[tuple[int, int, float], ...]
@@ -47,7 +49,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Course:
-    """From the first group of a series to the last one that at least half of the prompts reach, within prompts."""
+    """From the first group of a series to the last that at least half of the prompts reach, in those that have both."""
 
     first: Level
     last: Level
@@ -60,12 +62,14 @@ class Course:
     """None for what changes along the series whatever a head does: later queries see more tokens."""
 
 
-def level(side: Side, queries: str, measure: str) -> Level | None:
-    """The level of a class, set or quantity; None if no prompt has it."""
+def level(side: Side, queries: str, measure: str, only: NDArray[np.int64] | None = None) -> Level | None:
+    """The level of a class, set or quantity; None if no prompt has it. only: the numbers of the prompts it is over."""
     run = side.run
     quantity = run.study.quantities.get(measure)
     null = None if quantity is None else quantity.null
     prompts, values = _values(side, queries, measure)
+    chosen = np.ones(len(prompts), dtype=bool) if only is None else np.isin(prompts, only)
+    prompts, values = prompts[chosen], values[chosen]
     if np.isnan(values).all():
         return None
     clusters = run.clusters(prompts)
@@ -79,10 +83,13 @@ def level(side: Side, queries: str, measure: str) -> Level | None:
     bounds = (0.0, 1.0) if quantity is None else quantity.bounds
     low, high = (_known(np.clip(each[0], *bounds)) for each in ends)
     above = below = None
+    can_tell = True
     if null is not None:
         flat = values.reshape(len(values), -1) - null
         heads = effects(flat, clusters=clusters, seed=run.study.seed)
         sure = heads.q < FALSE_DISCOVERIES
+        tested = int((~np.isnan(heads.p)).sum())
+        can_tell = bool(tested) and needed(float(np.nanmin(heads.smallest)), tested) == 1
         above, below = int((sure & (heads.mean > 0)).sum()), int((sure & (heads.mean < 0)).sum())
     return Level(
         side=side,
@@ -98,7 +105,8 @@ def level(side: Side, queries: str, measure: str) -> Level | None:
         null=null,
         above=above,
         below=below,
-        uniform=_uniform(side, queries, measure),
+        can_tell=can_tell,
+        uniform=_uniform(side, queries, measure, prompts),
         strongest=_strongest(side, mean_of_seen(values, 0)),
     )
 
@@ -116,7 +124,8 @@ def course(side: Side, series: str, measure: str) -> Course | None:
     first, last = reached[0], reached[-1]
     prompts, mine, theirs = np.intersect1d(known[first][0], known[last][0], return_indices=True)
     apart = _over_heads(known[last][1][theirs]) - _over_heads(known[first][1][mine])
-    levels = [level(side, name, measure) for name in (first, last)]
+    both = prompts[~np.isnan(apart[:, 0])]
+    levels = [level(side, name, measure, both) for name in (first, last)]
     if levels[0] is None or levels[1] is None or np.isnan(apart).all():
         return None
     change = effects(apart, clusters=run.clusters(prompts), seed=run.study.seed)
@@ -151,10 +160,11 @@ def _strongest(side: Side, by_head: Floats) -> tuple[tuple[int, int, float], ...
     return tuple((layers[row], heads[column], float(by_head[row, column])) for row, column in places)
 
 
-def _uniform(side: Side, queries: str, measure: str) -> float | None:
+def _uniform(side: Side, queries: str, measure: str, prompts: NDArray[np.int64]) -> float | None:
     if measure not in side.run.token_sets:
         return None
-    _, expected = masses(side.run, side.model, side.condition, queries).of([measure])
+    arrays = masses(side.run, side.model, side.condition, queries)
+    expected = arrays.of([measure])[1][np.isin(arrays.prompts, prompts)]
     return _known(mean_of_seen(expected, (0, 1, 2)))
 
 

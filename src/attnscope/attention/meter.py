@@ -100,7 +100,7 @@ class Meter:
         key = (tuple(request.layers), few, tuple(each.name for each in request.measures), tokens, self.proving)
         if key not in self._proofs:
             probe = Probe([self._probe(tokens)], request.layers, few, request.measures)
-            with self.clock.phase("proof"):
+            with self.clock.phase("proof" if self.proving else "loading"):
                 self._proofs[key] = (prove if self.proving else looked_at)(self.model, self.name, probe)
         return self._proofs[key]
 
@@ -267,7 +267,7 @@ class Meter:
         key = (tuple(request.layers), few, tuple(each.name for each in request.measures), mixed, self.proving)
         if key not in self._batches:
             apart = mixed and length_matters(self.model.config)
-            with self.clock.phase("proof"):
+            with self.clock.phase("proof" if self.proving else "loading"):
                 self._batches[key] = None if apart else self._try_batch(request, few, mixed=mixed)
         return self._batches[key]
 

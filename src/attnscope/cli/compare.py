@@ -40,7 +40,7 @@ def compare(
         raise AttnscopeError(
             "there is nothing to compare in this run",
             where=str(run),
-            allowed="two models, or the base prompt and a condition that inserts something",
+            allowed="two models, or two conditions",
             todo="add one to the study, or give a second run",
         )
     folder = out or (run / ("comparisons" if other is None else f"comparisons-with-{other.resolve().name}"))

@@ -119,9 +119,13 @@ def _perform(request: RunRequest, folder: Path, command: str, *, quiet: bool) ->
     else:
         outcome.repaired += [f"{name} was missing, changed or damaged: written again" for name in changed_files(folder)]
         reported = report_request(folder, clock)
+        _print_warnings(reported)
         if not quiet:
             _summarise(outcome, reported)
             return
+        if outcome.dropped:
+            first = f"the first: {outcome.dropped[0].reason}"
+            print(f"attnscope: warning: dropped {counted(len(outcome.dropped), 'cell')}; {first}", file=sys.stderr)  # noqa: T201
     print(folder / PAGE if quiet else f"report: {folder / PAGE}")  # noqa: T201
 
 
@@ -145,7 +149,6 @@ def _summarise(outcome: Outcome, reported: Reported) -> None:
             print(f"  and {len(outcome.dropped) - 5} more, in the manifest")  # noqa: T201
     for figure in reported.figures:
         print(f"figure {figure.name}: {reported.page.parent / 'figures' / figure.name}.{{svg,png,pdf,vl.json,csv,md}}")  # noqa: T201
-    _print_warnings(reported)
     print(f"report: {reported.page}\n")  # noqa: T201
     print("\n".join(reported.answer))  # noqa: T201
 
@@ -175,9 +178,9 @@ def _print_warnings(reported: Reported) -> None:
         print(f"attnscope: warning: {warning}", file=sys.stderr)  # noqa: T201
     for name in reported.empty:
         why = "its rule matches nothing, or only tokens of earlier classes"
-        print(f"class {name} has no token that the queries see: {why}")  # noqa: T201
+        print(f"attnscope: warning: class {name} has no token that the queries see: {why}", file=sys.stderr)  # noqa: T201
     for name, reason in reported.undrawn.items():
-        print(f"figure {name} was not drawn: {reason}")  # noqa: T201
+        print(f"attnscope: warning: figure {name} was not drawn: {reason}", file=sys.stderr)  # noqa: T201
 
 
 def report(run: options.RunFolder, quiet: options.Quiet = False) -> None:
@@ -185,10 +188,10 @@ def report(run: options.RunFolder, quiet: options.Quiet = False) -> None:
     from attnscope.report.write import report_run
 
     reported = report_run(run)
+    _print_warnings(reported)
     if quiet:
         print(reported.page)  # noqa: T201
         return
-    _print_warnings(reported)
     print(f"{counted(len(reported.figures), 'figure')}; report: {reported.page}")  # noqa: T201
 
 

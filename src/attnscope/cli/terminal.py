@@ -48,7 +48,7 @@ def show_record(record: Record, classes: Mapping[str, str]) -> None:
         for measure in record.measures:
             if record[measure].values.ndim == len(HEAD_AXES):
                 mean = record[measure][:, :, group].mean(1)
-                words = ", ".join(f"{value:.3g}" for value in mean)
+                words = ", ".join("no value" if np.isnan(value) else f"{value:.3g}" for value in mean)
                 console.print(f"{measure}, mean over heads, layer by layer: {words}", highlight=False)
         if console.color_system is not None:
             console.print(_shaded(record, received))

@@ -474,7 +474,7 @@ class Lens:
         for name in groups:
             GROUPS.find(name, Parameter("queries"))
         request = Request(groups, self._meter.readable, chosen_measures(measures))
-        with self.clock.phase("proof"):
+        with self.clock.phase("proof" if self.proving else "loading"):
             shown = {
                 **self._meter.proof(request, few=request.queries == ["last"]).as_data(),
                 "input": vars(self.input_check),

@@ -15,13 +15,13 @@ class Decay(Quantity):
     """How much a class's share falls per group of a series, such as per turn or per token of the answer.
 
     It is minus the least-squares slope of the share over the groups of a prompt: positive where the share falls. Only
-    the trend counts; a trajectory shows the course.
+    the trend counts; a trajectory shows the course. It is not tested against 0, as every share falls where later
+    queries see more tokens; compare conditions instead.
     """
 
     key: ClassVar[str] = "decay"
     unit: ClassVar[str] = "share per group"
     bounds: ClassVar[tuple[float, float]] = (-1.0, 1.0)
-    null: ClassVar[float | None] = 0.0
 
     decay: str = Field(min_length=1, description="A class or set.")
     over: str = Field(min_length=1, description="A series of query groups, by its title or the name of its rule.")

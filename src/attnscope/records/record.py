@@ -86,7 +86,7 @@ class Record:
         return self[RECEIVED]
 
     def __getitem__(self, measure: str) -> Labelled:
-        """A measure's numbers: layer, head, queries, and key if it has one number per key."""
+        """A measure's numbers: layer, head, queries, and key if it has one per key; NaN where no query has a value."""
         if not isinstance(measure, str) or measure not in self.measures:
             raise AttnscopeError(
                 f"measure '{measure}' was not measured",
@@ -94,7 +94,11 @@ class Record:
                 allowed=near(measure, self.measures),
                 todo=f"measure it: measures=['{measure}']" if isinstance(measure, str) else "name one of these",
             )
-        return self._labelled(self.arrays[measure])
+        values = self.arrays[measure]
+        if f"{measure}{DEFINED}" in self.arrays:
+            none = self._by_layer(f"{measure}{DEFINED}").values == 0
+            values = np.where(none if values.ndim == none.ndim else none[..., None], np.nan, values)
+        return self._labelled(values)
 
     def uniform(self, measure: str = RECEIVED) -> Labelled:
         """The measure's value if every query attended equally to all keys it sees."""
@@ -204,7 +208,8 @@ class Record:
                     }
                 )
             )
-        return pl.concat(frames) if frames else pl.DataFrame(schema=HEAD_TABLE)
+        table = pl.concat(frames) if frames else pl.DataFrame(schema=HEAD_TABLE)
+        return table.with_columns(pl.col("value").fill_nan(None))
 
     def of_heads(self, heads: Sequence[int]) -> Record:
         """The record of these heads only, each once."""
@@ -231,12 +236,20 @@ class Record:
             "queries": list(self.queries),
             "layers": list(self.layers),
             "heads": list(self.heads),
-            **{name: self.arrays[name].tolist() for name in self.measures},
+            **{name: _or_none(self[name].values) for name in self.measures},
         }
         if classes is not None and not (isinstance(classes, Mapping) and not classes):
             content["mass"] = self.mass(classes).to_dicts()
         content["evidence"] = dict(self.evidence)
         return content
+
+
+def _or_none(values: NDArray[Any]) -> list[Any]:
+    """As nested lists, None instead of NaN."""
+    whole = values.astype(object)
+    whole[np.isnan(values)] = None
+    listed: list[Any] = whole.tolist()
+    return listed
 
 
 HEAD_TABLE: dict[str, Any] = {

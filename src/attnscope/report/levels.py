@@ -117,6 +117,12 @@ def _heads(levels: Sequence[Level]) -> Iterator[str]:
         if each.above is None or each.below is None or each.p is None:
             continue
         start = f"{_under(each)}, ".capitalize() if len(levels) > 1 else ""
+        if not each.above + each.below:
+            none = f"none of {each.heads} heads differs significantly from {each.null:g} (q < {FALSE_DISCOVERIES})"
+            few = f"there are too few prompts to tell which of {each.heads} heads differ from {each.null:g}"
+            words = f"{start}{none if each.can_tell else few}."
+            yield words[0].upper() + words[1:]
+            continue
         found = f"{each.above} of {each.heads} heads are above {each.null:g} and {each.below} below"
         yield f"{start}{found} (q < {FALSE_DISCOVERIES})."
 
@@ -132,7 +138,8 @@ def _courses(run: Run, statement: HeadlineSpec, courses: Sequence[Course]) -> st
         ends = f"{sentences.number(each.first.value)} ({each.first.queries}) to {sentences.number(each.last.value)}"
         change = _change(each)
         parts.append(f"{start}{what} {_way(each)} from {ends} ({each.last.queries}), by {change}{_sure(each)}")
-    return f"{'; '.join(parts)} ({_over(courses)}; 95 % intervals)."
+    intervals = "; 95 % intervals" if any(each.low is not None for each in courses) else ""
+    return f"{'; '.join(parts)} ({_over(courses)}{intervals})."
 
 
 def _change(each: Course) -> str:
@@ -152,7 +159,9 @@ def _way(each: Course) -> str:
 def _sure(each: Course) -> str:
     if each.p is not None:
         return f", {_p(each.p)}"
+    if each.low is None:
+        return f", {sentences.untested(each.n, each.clusters)}"
     if each.first.uniform is None or each.last.uniform is None:
-        return ", not tested"
+        return ", not tested: later queries see more tokens"
     ends = f"{sentences.number(each.first.uniform)} to {sentences.number(each.last.uniform)}"
     return f", not tested: later queries see more tokens, and uniform attention goes from {ends}"

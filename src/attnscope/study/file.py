@@ -165,7 +165,7 @@ def _composed(text: str, where: str) -> yaml.Node:
         raise AttnscopeError(
             f"the study is not valid YAML: {message}",
             where=f"{where}{line}",
-            allowed="a mapping of keys; quote text that contains : # or *",
+            allowed="a mapping of keys; quote text that contains : # * or, between braces, ? and ,",
             todo="fix that line",
         ) from error
     if not isinstance(root, yaml.MappingNode):

@@ -17,7 +17,7 @@ from attnscope.figures.prose import Document, Table, document
 
 Row = dict[str, Any]
 
-AMONG = "q is the false discovery rate among the panel's classes."
+AMONG = "q is the false discovery rate among the comparison's classes, those not shown included."
 MOVES = f"heads in which attention moves (q < {FALSE_DISCOVERIES})"
 
 

@@ -41,7 +41,9 @@ def _caption(run: Run, options: HeatmapOptions, table: pl.DataFrame, measures: l
     whose = selection.group_words(selection.queries(run, options))
     title = selection.measure_words(run, measures[0])
     what = f"change in {title or 'attention'}" if options.difference else title or "attention"
-    what = what[0].upper() + what[1:] + (f", measured from {whose}" if title else f" from {whose}")
+    quantity = run.study.quantities.get(measures[0])
+    along = quantity is not None and any(True for _ in quantity.series)  # then it is not about one query group
+    what = what[0].upper() + what[1:] + ("" if along else f", measured from {whose}" if title else f" from {whose}")
     prompts = selection.prompts_words(run, table["n"])
     null = null_of(run, measures)
     alone = "one number per head" + ("" if null is None else f"{TESTED}{null:g}")

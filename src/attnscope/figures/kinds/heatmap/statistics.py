@@ -89,6 +89,10 @@ def panels(run: Run, options: HeatmapOptions) -> list[Panel]:
         sides = [Side(run, model, name) for model in labels for name in names]
         if shown_measures(run, options)[0] in OF_INSERTIONS:  # the base prompt has nothing to show
             sides = [side for side in sides if side.inserts] or sides
+        quantity = run.study.quantities.get(shown_measures(run, options)[0])
+        if quantity is not None:  # one that is relative to a condition is nothing under it
+            against = {name for _, name in quantity.conditions}
+            sides = [side for side in sides if side.condition not in against] or sides
         return [Panel(selection.title(run, options, side.model, side.condition), side) for side in sides]
     one, two = options.difference
     if one in run.conditions:

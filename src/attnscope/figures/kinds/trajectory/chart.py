@@ -56,7 +56,9 @@ def legend(table: pl.DataFrame, look: Look) -> str:
 def _panel(panel: pl.DataFrame, title: str, y: str, scale: alt.Scale, width: int) -> Description:
     axis = panel["axis"].drop_nulls()
     shown = panel.select("series", "x", "at", "value", "low", "high", "n", "q", "differs")
-    x = alt.X("x:Q", title=axis[0] if len(axis) else None, scale=alt.Scale(nice=False, padding=8))
+    whole = bool((shown["x"] % 1 == 0).all())
+    ticks = alt.Axis(tickMinStep=1, format="d") if whole else alt.Axis()
+    x = alt.X("x:Q", title=axis[0] if len(axis) else None, scale=alt.Scale(nice=False, padding=8), axis=ticks)
     key = alt.Legend(title=None, orient="top", symbolOpacity=1, symbolType="stroke", symbolStrokeWidth=2)
     colour = alt.Color("series:N", scale=scale, legend=key if len(scale.domain) > 1 else None)
     base = alt.Chart()

@@ -152,10 +152,11 @@ def _between(first: Row, rows: Sequence[Row], last: bool | None) -> str:
     """At which of the places between it differs from the first, and where most."""
     different = [row for row in rows if differs(row)]
     most = max(rows, key=lambda row: abs(row["difference"]))
+    points = sentences.counted(len(rows), "point")
     if not different:
-        return f"None of the {len(rows)} points between differs significantly from {_at(first)}."
+        return f"None of the {points} tested between differs significantly from {_at(first)}."
     places = "" if len(different) == len(rows) or len(different) > NAMED else f" ({_places(different)})"
-    words = f"Of the {len(rows)} points between, {len(different)} differ{'s' * (len(different) == 1)} significantly"
+    words = f"Of the {points} tested between, {len(different)} differ{'s' * (len(different) == 1)} significantly"
     way = "above" if most["difference"] > 0 else "below"
     peak = f"; the farthest is {_at(most)}, {way} it by {sentences.number(abs(most['difference']))}"
     return f"{words} from {_at(first)}{places}{peak if differs(most) else ''}."
