@@ -121,9 +121,11 @@ def lacking_words(run: Run, options: Options, names: Sequence[str]) -> str:
     sides = [masses(run, *side, queries(run, options)) for side in product(models, conditions) if run.has(*side)]
     some = []
     for name in names:
-        have = [int((~np.isnan(side.of([name])[0])).any((1, 2)).sum()) for side in sides]
-        every = [len(side.prompts) for side in sides]
-        if any(have) and have != every:
+        counts_of = [(int((~np.isnan(side.of([name])[0])).any((1, 2)).sum()), len(side.prompts)) for side in sides]
+        have, every = (
+            [each[place] for each in counts_of if each[0]] for place in (0, 1)
+        )  # some edits leave none of it
+        if have != every:
             counts = f"{min(have)}" if min(have) == max(have) else f"{min(have)} to {max(have)}"
             whole = sentences.range_of(min(every), max(every), "prompt")
             some.append(f"{class_label(run, name)} in {counts} of {whole}")

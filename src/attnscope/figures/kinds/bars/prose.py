@@ -255,7 +255,8 @@ def _leads(bars: Sequence[_Bar]) -> str | None:
         return None
     if len(counts) == 1 and None not in leaders:
         return f"{next(iter(counts))} has the largest share of every bar."
-    parts = [f"{name} in {count} of {len(bars)}" for name, count in counts.most_common()]
+    several = sum(len(bar.parts) > 1 for bar in bars)
+    parts = [f"{name} in {count} of {several}" for name, count in counts.most_common()]
     return f"The class with the largest share of the bar: {sentences.listed(parts)}."
 
 

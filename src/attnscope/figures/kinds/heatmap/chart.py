@@ -106,5 +106,5 @@ def legend(table: pl.DataFrame, look: Look) -> str:
         untested = ", or not tested" if gaps else ""
         words += f" Gray: not significant (q >= {FALSE_DISCOVERIES} {AMONG}){rounding}{untested}."
     if cells["same"].any():
-        words += " Equals sign: no change, that is within the study's margin."
+        words += " Equals sign: shown to be no change, that is within the study's margin; such cells are not gray."
     return words
