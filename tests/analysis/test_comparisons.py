@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -282,9 +283,13 @@ def test_runs_of_other_prompts_are_compared_without_pairs(run: Run, second: Any)
 
 def test_a_condition_that_no_prompt_could_be_made_for_is_not_compared(tiny: Path, tmp_path: Path) -> None:
     conditions = [*CONDITIONS, {"name": "long", "insert": {"repeat": "/"}, "tokens": 600, "before": "question"}]
-    run = performed(study([{"label": "one", "source": str(tiny)}], conditions=conditions), tmp_path)
-    assert [each.name for each in comparisons(run)][:2] == ["filler minus none, one", "sentence minus none, one"]
-    assert not any("long" in each.name for each in comparisons(run))
+    config = save_tiny(tmp_path / "two", 2) / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"max_position_embeddings": 1024}))
+    both = [{"label": label, "source": str(source)} for label, source in (("one", tiny), ("two", tmp_path / "two"))]
+    run = performed(study(both, conditions=conditions), tmp_path)
+    names = [each.name for each in comparisons(run)]
+    assert {"filler minus none, one", "sentence minus none, one", "long minus none, two"} <= set(names)
+    assert "long minus none, one" not in names
     evidence = (run.path / "evidence.md").read_text(encoding="utf-8")
     assert "one, long: NO PROMPT." in evidence
     assert "0 of 9 prompts were measured under every model and condition." in evidence

@@ -1,4 +1,4 @@
-"""--quiet prints the result, or the path of what was written, and nothing else."""
+"""--quiet prints the result, or the path of what was written, and nothing else; warnings go to standard error."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ __all__ = ["study_file", "tiny_models"]
 def test_a_quiet_run_prints_the_path_of_its_report(run: Run, study_file: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     words = ("--out", folder, "--models", "one", "--evidence", "quick", "--quiet")
-    for _ in range(2):  # the second time there is nothing to do
+    page, warning = (
+        f"{folder / 'report.html'}\n",
+        "attnscope: warning: figure models was not drawn: what it shows was not ",
+    )
+    for warnings in (f"{warning}measured\n", ""):  # the second time there is nothing to do
         done = run("run", study_file, *words)
-        assert (done.code, done.out, done.err) == (0, f"{folder / 'report.html'}\n", "")
+        assert (done.code, done.out, done.err) == (0, page, warnings)
     (folder / "evidence.md").unlink()  # which is repaired
     done = run("run", study_file, *words)
-    assert (done.out, done.err) == (f"{folder / 'report.html'}\n", "")
+    assert (done.out, done.err) == (page, f"{warning}measured\n")
     done = run("report", folder, "-q")
-    assert (done.code, done.out, done.err) == (0, f"{folder / 'report.html'}\n", "")
+    assert (done.code, done.out, done.err) == (0, page, f"{warning}measured\n")
     done = run("compare", folder, "--quiet")
     names = ["heads.csv", "classes.csv", "comparisons.md", "multiverse.csv"]
     assert [Path(line).name for line in done.out.splitlines()] == names

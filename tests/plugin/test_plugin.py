@@ -58,7 +58,7 @@ def run(plugin: Path, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
     assert done.code == 0, done.err
     exported = attnscope(plugin, "export", home / "run", "--table", "received")
     assert exported.code == 0, exported.err
-    (home / "run" / "said.txt").write_text(done.out, encoding="utf-8")
+    (home / "run" / "said.txt").write_text(done.out + done.err, encoding="utf-8")
     return home / "run"
 
 
