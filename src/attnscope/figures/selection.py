@@ -122,9 +122,8 @@ def lacking_words(run: Run, options: Options, names: Sequence[str]) -> str:
     some = []
     for name in names:
         counts_of = [(int((~np.isnan(side.of([name])[0])).any((1, 2)).sum()), len(side.prompts)) for side in sides]
-        have, every = (
-            [each[place] for each in counts_of if each[0]] for place in (0, 1)
-        )  # some edits leave none of it
+        counts_of = [each for each in counts_of if each[0]]  # some edits leave none of it
+        have, every = ([each[place] for each in counts_of] for place in (0, 1))
         if have != every:
             counts = f"{min(have)}" if min(have) == max(have) else f"{min(have)} to {max(have)}"
             whole = sentences.range_of(min(every), max(every), "prompt")

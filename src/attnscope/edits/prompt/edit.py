@@ -93,6 +93,14 @@ def source_problem(key: str, source: Source, layout: Layout) -> Iterator[EditPro
         yield EditProblem(key, what, near(source.segment, layout.fields))
 
 
+def repeated_problem(key: str, selector: str, layout: Layout) -> Iterator[EditProblem]:
+    """For `problems`: a segment that has no single place, as the layout has it more than once."""
+    name = selector.partition("[")[0]
+    if layout.times(name) > 1:
+        what = f"segment '{name}' occurs {layout.times(name)} times in the {layout.key} layout"
+        yield EditProblem(key, what, "a segment that occurs once")
+
+
 def segment_problem(key: str, selector: str, layout: Layout) -> Iterator[EditProblem]:
     """For `problems`: a selector that can't be read, or that no prompt of the layout can have."""
     problem = selector_problem(selector)

@@ -14,6 +14,7 @@ from attnscope.edits.prompt.edit import (
     EditProblem,
     Lines,
     PromptEdit,
+    repeated_problem,
     segment_problem,
     source_problem,
 )
@@ -62,10 +63,7 @@ class Insert(PromptEdit):
         for key, segment in (("before", self.before), ("after", self.after)):
             if segment is not None:
                 yield from segment_problem(key, segment, layout)
-                name = segment.partition("[")[0]
-                if layout.times(name) > 1:
-                    what = f"segment '{name}' occurs {layout.times(name)} times in the {layout.key} layout"
-                    yield EditProblem(key, what, "a segment that occurs once")
+                yield from repeated_problem(key, segment, layout)
         if self.insert.segment is not None:
             yield from source_problem("insert", self.insert, layout)
 

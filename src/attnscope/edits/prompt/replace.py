@@ -14,6 +14,7 @@ from attnscope.edits.prompt.edit import (
     EditProblem,
     Lines,
     PromptEdit,
+    repeated_problem,
     segment_problem,
     source_problem,
 )
@@ -63,11 +64,8 @@ class Replace(PromptEdit):
         return bool(self.source.random)
 
     def problems(self, layout: Layout) -> Iterator[EditProblem]:
-        name = self.replace.segment
-        yield from segment_problem("replace", name, layout)
-        if layout.times(name) > 1:
-            what = f"segment '{name}' occurs {layout.times(name)} times in the {layout.key} layout"
-            yield EditProblem("replace", what, "a segment that occurs once")
+        yield from segment_problem("replace", self.replace.segment, layout)
+        yield from repeated_problem("replace", self.replace.segment, layout)
         if self.source.segment is not None:
             yield from source_problem("replace", self.source, layout)
 
