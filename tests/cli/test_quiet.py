@@ -35,6 +35,26 @@ def test_a_quiet_run_prints_the_path_of_its_report(run: Run, study_file: Path, t
     assert "3 prompts" in done.out
 
 
+def test_a_run_into_the_folder_of_another_study_says_what_it_replaces(
+    run: Run, study_file: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    words = ("--out", folder, "--models", "one", "--evidence", "none", "--quiet")
+    assert "held the study" not in run("run", study_file, *words).err
+    text = study_file.read_text(encoding="utf-8")
+    study_file.write_text(text.replace("A tiny study", "Its second title"), encoding="utf-8")
+    assert "held the study" not in run("run", study_file, *words).err  # the same prompts: it was edited
+    other = text.replace("A tiny study", "Another study").replace("intro: Now", "intro: Then")
+    study_file.write_text(other, encoding="utf-8")
+    assert "held the study" not in run("run", study_file, *words).err  # it shares prompts
+    other = text.replace("intro: ", "intro: Here ").replace('Here "', '"Here ')
+    study_file.write_text(other, encoding="utf-8")
+    done = run("run", study_file, *words)
+    assert done.code == 0
+    assert f"warning: {folder} held the study 'Another study'; its tables, figures and report are" in done.err
+    assert "held the study" not in run("run", study_file, *words).err
+
+
 def test_errors_are_printed_all_the_same(run: Run, study_file: Path, tmp_path: Path) -> None:
     run("run", study_file, "--quiet", "--evidence", "ful").refuses("'ful'", "--evidence", "near: full")
     run("run", "no-such-study", "--quiet").refuses("there is no such study")

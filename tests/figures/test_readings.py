@@ -189,6 +189,20 @@ def test_a_map_tells_its_extremes_its_mean_and_its_signs() -> None:
     assert "mean of a layer" not in heatmap([[0.1, 0.2], [0.2, 0.1]])
 
 
+def test_a_map_says_when_its_prompts_are_too_few_to_find_a_head() -> None:
+    def told(q: float, least: float | None) -> str:
+        rows = {"panel": ["p"] * 2, "layer": [0, 0], "head": [0, 1], "value": [0.1, 0.3], "q": [0.9, q]}
+        table = pl.DataFrame({**rows, "least_q": [least] * 2}, schema_overrides={"least_q": pl.Float64})
+        drawn = draw_tables("heatmap", {"t": table}, LOOK)
+        return f"{drawn.alt} {drawn.legend}"
+
+    few = "too few prompts"
+    assert few in told(0.9, 0.4)
+    assert few not in told(0.9, 0.01)
+    assert few not in told(0.9, None)
+    assert few not in told(0.04, 0.4)  # several at once can be found where one alone can't
+
+
 def test_a_strip_tells_its_highest_tokens_and_segment() -> None:
     rows = [("P", 0, "a", 0.1, "x"), ("P", 1, " b\n", 0.6, "y"), ("P", 2, "c", 0.3, "y")]
     names = ["panel", "position", "token", "attention", "segment"]

@@ -26,7 +26,8 @@ from attnscope.text.classes import REMOVED
 Floats = NDArray[np.float64]
 
 MASS, ENRICHMENT = "mass", "enrichment"
-CHANGE, DILUTION, REDISTRIBUTION = PARTS = ("change", "dilution", "redistribution")
+DILUTION, REDISTRIBUTION = PARTS = ("dilution", "redistribution")
+"""Of the change of a class's mass relative to the base prompt; they add up to it."""
 ONE_WAY = (DILUTION, KEPT, MOVED, TAKEN)
 """Quantities that an insertion can only change one way, so that there is nothing to test against the base prompt."""
 SPLIT = "last"

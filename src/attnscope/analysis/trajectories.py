@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from attnscope.analysis.bootstrap import Sample
 from attnscope.analysis.discoveries import discoveries
-from attnscope.analysis.effects import effects
+from attnscope.analysis.effects import Effects, effects
 
 Floats = NDArray[np.float64]
 Clusters = Callable[[NDArray[np.int64]], NDArray[np.int64]]
@@ -109,20 +109,21 @@ def _mean(point: Point, clusters: Clusters) -> dict[str, object]:
 def _changes(
     known: Sequence[Point], pairs: Sequence[tuple[int, Point]], clusters: Clusters, seed: int
 ) -> Iterator[dict[str, object]]:
-    """Each of these points minus the other of its pair, within prompts, all of them tested together."""
-    if not pairs:
-        return
-    prompts = np.unique(np.concatenate([each.prompts for each in known]))
-    apart = np.full((len(prompts), len(pairs)), np.nan)
-    for column, (place, first) in enumerate(pairs):
-        both, mine, theirs = np.intersect1d(known[place].prompts, first.prompts, return_indices=True)
-        apart[np.searchsorted(prompts, both), column] = known[place].values[mine] - first.values[theirs]
-    pools = [(known[place].panel, known[place].series) for place, _ in pairs]
-    tested = effects(apart, clusters=clusters(prompts), pools=pools, seed=seed)
-    q = discoveries(np.where([known[place].tested for place, _ in pairs], tested.p, np.nan))
-    names = {"difference": tested.mean, "difference_low": tested.low, "difference_high": tested.high, "q": q}
-    for column in range(len(pairs)):
-        yield {name: _known(values[column]) for name, values in names.items()}
+    """Each of these points minus the other of its pair, within prompts; q is over all of them."""
+    found = [change_between(known[place], other, clusters, seed) for place, other in pairs]
+    q = discoveries(
+        np.array([each.p[0] if known[place].tested else np.nan for each, (place, _) in zip(found, pairs, strict=True)])
+    )
+    for each, rate in zip(found, q, strict=True):
+        ends = {"difference": each.mean, "difference_low": each.low, "difference_high": each.high}
+        yield {**{name: _known(values[0]) for name, values in ends.items()}, "q": _known(rate)}
+
+
+def change_between(point: Point, other: Point, clusters: Clusters, seed: int) -> Effects:
+    """A point minus another, within the prompts of both."""
+    prompts, mine, theirs = np.intersect1d(point.prompts, other.prompts, return_indices=True)
+    apart = point.values[mine] - other.values[theirs]
+    return effects(apart[:, None], clusters=clusters(prompts), seed=seed)
 
 
 def _known(value: float) -> float | None:

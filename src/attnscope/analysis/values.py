@@ -1,8 +1,8 @@
 """Every quantity that sides are compared by, per prompt: masses, enrichment, effects of insertions, derived quantities.
 
 Sides are compared by subtracting these quantities. Those about insertions are relative to the base prompt, which by
-itself keeps everything (1), moves nothing (0) and takes nothing (0). For a class without inserted tokens, change (of
-mass, relative to the base prompt) = dilution + redistribution on every side, so a difference in change is the sum of a
+itself keeps everything (1), moves nothing (0) and takes nothing (0). For a class without inserted tokens, the change of
+mass relative to the base prompt is dilution + redistribution on every side, so a difference in mass is the sum of a
 difference in dilution and one in redistribution.
 """
 
@@ -18,7 +18,6 @@ from attnscope.analysis.derived import derived_values, groups_of
 from attnscope.analysis.insertion import insertion, untouched_classes
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import (
-    CHANGE,
     DILUTION,
     ENRICHMENT,
     EVERY,
@@ -108,10 +107,9 @@ def _of_insertion(side: Side, base: str, queries: str, quantity: str) -> Iterato
         before, after = (masses(side.run, side.model, each, queries) for each in (base, side.condition))
         for name in untouched_classes(side.run, side.model, side.condition):
             had, has = (each.of([name])[0][np.searchsorted(each.prompts, prompts)] for each in (before, after))
-            change = np.where(np.isnan(effect.kept), np.nan, has - had)
             diluted = (effect.kept - 1) * had
-            values = {CHANGE: change, DILUTION: diluted, REDISTRIBUTION: change - diluted}[quantity]
-            yield Values(queries, quantity, name, prompts, values, np.ones(change.shape[1:]))
+            values = {DILUTION: diluted, REDISTRIBUTION: has - had - diluted}[quantity]
+            yield Values(queries, quantity, name, prompts, values, np.ones(diluted.shape[1:]))
         return
     per_mass = {
         TAKEN: np.ones(effect.taken.shape[1:]),

@@ -41,7 +41,10 @@ from attnscope.records import DEFINED, RECEIVED, Labelled
 
 @dataclass(frozen=True)
 class Step:
-    """One forward. Each measure: (prompt, layer, head, queries[, key]); keys are counted from 0, pads included."""
+    """One forward. Each measure: (prompt, layer, head, queries[, key]); keys are counted from 0, pads included.
+
+    A measure is NaN where no query of a group has a value, as a record's is.
+    """
 
     number: int
     queries: int
@@ -265,8 +268,11 @@ class Recording:
                 counted = [np.broadcast_to(each.float().cpu().numpy(), by_layer[0].shape[:3]) for each in defined]
                 by_layer = [over_defined(sums, each) for sums, each in zip(by_layer, counted, strict=True)]
                 shares[measure.name] = self._labelled(np.stack(counted, 1), layers)
-            values[measure.name] = self._labelled(np.stack(by_layer, 1), layers)
-            _refuse_if_not_finite(measure, values[measure.name], layers)
+            labelled = self._labelled(np.stack(by_layer, 1), layers)
+            _refuse_if_not_finite(measure, labelled, layers)
+            if measure.partial:
+                labelled = _where_defined(labelled, shares[measure.name])
+            values[measure.name] = labelled
         narrow = torch.is_autocast_enabled(recorder.wanted.weights.device.type)
         refuse_row_sums(values[RECEIVED].values.sum(-1), self.proofs[0], self._name, narrow=narrow)
         paths = frozenset((layer, each.backend, each.kind) for layer, each in recorder.results.items())
@@ -371,6 +377,13 @@ def _refuse_if_incomplete(recorder: Recorder, layers: frozenset[int]) -> None:
             allowed="one attention call per layer and forward",
             todo="record other layers, or measure the prompt with a Lens",
         )
+
+
+def _where_defined(values: Labelled, share: Labelled) -> Labelled:
+    """NaN where no query of a group has a value."""
+    none = share.values == 0
+    known = np.where(none if none.ndim == values.values.ndim else none[..., None], np.nan, values.values)
+    return replace(values, values=known)
 
 
 def _refuse_if_not_finite(measure: Measure, values: Labelled, layers: Sequence[int]) -> None:

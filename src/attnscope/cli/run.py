@@ -120,6 +120,8 @@ def _perform(request: RunRequest, folder: Path, command: str, *, quiet: bool) ->
         outcome.repaired += [f"{name} was missing, changed or damaged: written again" for name in changed_files(folder)]
         reported = report_request(folder, clock)
         _print_warnings(reported)
+        if outcome.replaced is not None:
+            print(f"attnscope: warning: {_replaced(outcome)}", file=sys.stderr)  # noqa: T201
         if not quiet:
             _summarise(outcome, reported)
             return
@@ -135,6 +137,13 @@ def _stopped(folder: Path, command: str) -> str:
     if any((folder / SHARDS).glob("*.safetensors")):
         return f"what has been measured is in {folder}; continue with: {command}"
     return f"nothing has been measured yet; start again with: {command}"
+
+
+def _replaced(outcome: Outcome) -> str:
+    return (
+        f"{outcome.folder} held the study '{outcome.replaced}'; its tables, figures and report are replaced, and what "
+        "was measured for it is kept until a run with --forget"
+    )
 
 
 def _summarise(outcome: Outcome, reported: Reported) -> None:

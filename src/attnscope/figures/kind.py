@@ -30,6 +30,8 @@ class Look:
     title: str = ""
     y: str = ""
     caption: str = ""
+    among: str = "among what was tested together"
+    """What q is the false discovery rate of."""
     number_from: int = 0
     room: int | None = None
     """Width in pixels of a screen that shows title and caption itself; None for a picture that stands alone."""

@@ -13,7 +13,7 @@ from attnscope.analysis.discoveries import FALSE_DISCOVERIES, needed
 from attnscope.analysis.effects import SKEWED
 from attnscope.analysis.matching import BY_NUMBER
 from attnscope.analysis.multiverse import multiverse, verdicts
-from attnscope.analysis.sides import CHANGE, DILUTION, ENRICHMENT, MASS, REDISTRIBUTION, Side
+from attnscope.analysis.sides import DILUTION, ENRICHMENT, MASS, REDISTRIBUTION, Side
 from attnscope.analysis.two_runs import PROMPTS
 from attnscope.figures import sentences
 from attnscope.figures.prose import Paragraph, Section, Table
@@ -195,9 +195,11 @@ def _decomposition(overall: pl.DataFrame) -> Sheet:
     rows, grayed = [], []
     spread = {row["token_class"]: row for row in _of(overall, REDISTRIBUTION)}
     diluted = {row["token_class"]: row for row in _of(overall, DILUTION)}
-    for row in _of(overall, CHANGE):
+    for row in _of(overall, MASS):
         name = row["token_class"]
-        other = spread[name]
+        other = spread.get(name)
+        if other is None:  # the edit puts tokens into it
+            continue
         if not row["difference"] and not other["difference"]:
             continue
         cells = (ends(row), ends(diluted[name]), ends(other), sign(other["q"]), _counts(other))

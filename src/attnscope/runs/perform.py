@@ -63,6 +63,8 @@ class Outcome:
     dropped: list[Dropped] = field(default_factory=list)
     repaired: list[str] = field(default_factory=list)
     """What was damaged or missing, and what was done about it."""
+    replaced: str | None = None
+    """The title of another study whose tables the folder held."""
 
 
 def perform(
@@ -168,9 +170,17 @@ class _Performance:
             self._write_manifest("stopped")
             raise
         self._write_manifest("finished")
+        self.outcome.replaced = self._replaced()
         if self.before is None:
             self.folder.remove_old_files()
         return self.outcome
+
+    def _replaced(self) -> str | None:
+        """The title of the study whose tables are no longer there, if it has nothing in common with this one."""
+        before = self.before
+        if before is None or not before.cells or self.outcome.reused or before.study.title == self.request.study.title:
+            return None
+        return before.study.title or "without a title"
 
     def _model(self, plan: PlannedModel) -> None:
         self._drop(plan.dropped)

@@ -33,7 +33,10 @@ class Order(PromptEdit):
 
     key: ClassVar[str] = "order"
 
-    order: OrderSpec = Field(description="Which list, and its new order.")
+    order: OrderSpec = Field(
+        description="`of`: the list, such as passages; `by`: shuffled (at random, drawn per prompt; with few items it "
+        "may be the order they have), reversed, or numbers of the items from 1, such as [3, 1, 2]."
+    )
 
     @property
     def is_random(self) -> bool:

@@ -41,7 +41,10 @@ class Replace(PromptEdit):
 
     key: ClassVar[str] = "replace"
 
-    replace: ReplaceSpec = Field(description="What is replaced, and by what.")
+    replace: ReplaceSpec = Field(
+        description="`segment`: what is replaced, every item if it is a list; `with`: the text in its place, one "
+        "source such as `{text: ...}`."
+    )
     tokens: int | None = Field(None, ge=1, description="Exactly this many tokens.")
     match: str | None = Field(None, description="`replaced`: as many tokens as the text it replaces.")
 

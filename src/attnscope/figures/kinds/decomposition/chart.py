@@ -6,10 +6,11 @@ import altair as alt
 import polars as pl
 
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES
-from attnscope.analysis.sides import CHANGE, DILUTION, REDISTRIBUTION
+from attnscope.analysis.sides import DILUTION, REDISTRIBUTION
 from attnscope.figures import selection
 from attnscope.figures.compose import Description, joined
 from attnscope.figures.kind import Look
+from attnscope.figures.kinds.decomposition.statistics import CHANGE
 
 UNSURE = f"isValid(datum.q) && (datum.q >= {FALSE_DISCOVERIES} || abs(datum.value) <= datum.floor)"
 COLOURS = {CHANGE: "#54278f", DILUTION: "#4393c3", REDISTRIBUTION: "#d6604d"}

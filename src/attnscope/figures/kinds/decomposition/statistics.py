@@ -7,7 +7,7 @@ import polars as pl
 from attnscope.analysis.compared import compare
 from attnscope.analysis.comparisons import Comparison, comparisons
 from attnscope.analysis.run import Run
-from attnscope.analysis.sides import CHANGE, DILUTION, REDISTRIBUTION, SPLIT
+from attnscope.analysis.sides import DILUTION, MASS, REDISTRIBUTION, SPLIT
 from attnscope.errors import AttnscopeError
 from attnscope.figures import selection
 from attnscope.figures.kind import Column
@@ -28,6 +28,8 @@ COLUMNS = (
     Column("n", pl.Int64, "how many prompts", optional=True),
 )
 KEYS = ("panel", "token_class", "quantity")
+CHANGE = "change"
+"""Of the class's mass, with the statistics that comparisons give it."""
 QUANTITIES = (CHANGE, DILUTION, REDISTRIBUTION)
 
 
@@ -45,9 +47,8 @@ def table(run: Run, options: DecompositionOptions) -> pl.DataFrame:
 
 
 def _panel(run: Run, options: DecompositionOptions, comparison: Comparison) -> pl.DataFrame:
-    rows = compare(comparison).overall.filter(
-        pl.col("queries") == SPLIT, pl.col("quantity").is_in(list(QUANTITIES)), pl.col("n") > 0
-    )
+    overall = compare(comparison).overall.with_columns(pl.col("quantity").replace(MASS, CHANGE))
+    rows = overall.filter(pl.col("queries") == SPLIT, pl.col("quantity").is_in(list(QUANTITIES)), pl.col("n") > 0)
     split = set(rows.filter(pl.col("quantity") == DILUTION)["token_class"])
     shown = [name for name in selection.classes(run, options) if name in split]
     places = {name: place for place, name in enumerate(shown)}

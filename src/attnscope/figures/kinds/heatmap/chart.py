@@ -11,7 +11,7 @@ from attnscope.analysis.discoveries import FALSE_DISCOVERIES
 from attnscope.figures import selection, sentences
 from attnscope.figures.compose import Description, joined
 from attnscope.figures.kind import Look
-from attnscope.figures.kinds.heatmap.prose import AMONG
+from attnscope.figures.kinds.heatmap.prose import too_few
 
 ENDS = ".4~g"  # how a legend writes the ends of its scale; by default they would be rounded
 WIDEST = 60  # layers side by side
@@ -104,7 +104,8 @@ def legend(table: pl.DataFrame, look: Look) -> str:
         rounding = " or within rounding error" if table["floor"].is_not_null().any() else ""
         gaps = any(0 < part["q"].null_count() < len(part) for part in _panels(table).values())
         untested = ", or not tested" if gaps else ""
-        words += f" Gray: not significant (q >= {FALSE_DISCOVERIES} {AMONG}){rounding}{untested}."
+        words += f" Gray: not significant (q >= {FALSE_DISCOVERIES} {look.among}){rounding}{untested}."
+        words += " There are too few prompts for a single head to be significant." * too_few(table)
     if cells["same"].any():
         words += " Equals sign: shown to be no change, that is within the study's margin; such cells are not gray."
     return words

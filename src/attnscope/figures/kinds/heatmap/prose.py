@@ -17,22 +17,21 @@ from attnscope.figures.kinds.heatmap.options import HeatmapOptions
 from attnscope.figures.kinds.heatmap.statistics import null_of, panels, shown_measures
 from attnscope.figures.prose import Document, Strong, Text, by_panel, document
 
-AMONG = "among all heads and classes tested"
-
-
 TESTED = ", tested against "
 
 
 def look(run: Run, options: HeatmapOptions, table: pl.DataFrame) -> Look:
     measures = shown_measures(run, options)
     names = sentences.listed([selection.class_label(run, each) for each in measures])
+    of_classes = set(measures) <= set(run.token_sets)
     words = selection.measure_words(run, measures[0]) or f"attention on {names}"
-    if options.value == "enrichment" and measures[0] in run.token_sets:
+    if options.value == "enrichment" and of_classes:
         words += ", relative to uniform attention"
     return Look(
         title=options.title or f"All heads: {'change in ' if options.difference else ''}{words}",
         y=options.y or (f"change in {words}" if options.difference else words),
         caption=_caption(run, options, table, measures),
+        among=f"among all heads {'and classes ' * (options.difference is not None and of_classes)}tested",
         number_from=options.number_from,
     )
 
@@ -101,7 +100,7 @@ def write(table: pl.DataFrame, look: Look) -> Document:
             "Overview": [
                 f"A map of layers across and heads down, coloured by {look.y or 'value'}.",
                 look.caption,
-                f"q is the false discovery rate {AMONG}." if table["q"].is_not_null().any() else None,
+                f"q is the false discovery rate {look.among}." if table["q"].is_not_null().any() else None,
             ],
             "Axes": [
                 f"Across: {_range('layer', table)}. Down: {down}.",
@@ -123,7 +122,7 @@ def _facts(cells: pl.DataFrame, verdict: str) -> Iterator[tuple[str, str | None]
         significant = cells.filter(pl.col("q") < FALSE_DISCOVERIES, above_floor)
         up, down = int((significant["value"] > 0).sum()), int((significant["value"] < 0).sum())
         counts = f"{len(significant)} of {heads}" + (f", {up} up and {down} down" if len(significant) else "")
-        yield f"{verdict} (q < {FALSE_DISCOVERIES})", counts
+        yield f"{verdict} (q < {FALSE_DISCOVERIES})", "too few prompts to tell" if too_few(cells) else counts
         same = cells.filter(pl.col("same_q") < FALSE_DISCOVERIES)
         if cells["same_q"].is_not_null().any():
             both = len(same.filter(pl.col("q") < FALSE_DISCOVERIES))
@@ -154,3 +153,9 @@ def _range(what: str, table: pl.DataFrame) -> str:
     if len(numbers) == numbers[-1] - numbers[0] + 1:
         return f"{what} {numbers[0]} to {numbers[-1]}"
     return f"{what}s {sentences.listed([str(each) for each in numbers])}"
+
+
+def too_few(table: pl.DataFrame) -> bool:
+    """Whether no head could be significant by itself, and none is."""
+    least: Any = table["least_q"].min()
+    return least is not None and least >= FALSE_DISCOVERIES and not (table["q"] < FALSE_DISCOVERIES).any()

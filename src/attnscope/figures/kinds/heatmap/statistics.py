@@ -45,11 +45,12 @@ COLUMNS = (
     ),
     Column("floor", pl.Float64, "of a change: what rounding alone could cause", optional=True, gaps=True),
     Column("same_q", pl.Float64, "of the test that a change is within the study's margin", optional=True, gaps=True),
+    Column("least_q", pl.Float64, "the smallest q that one head alone can have", optional=True, gaps=True),
     Column("n", pl.Int64, "how many prompts", optional=True),
     Column("row", pl.Int64, "the cell's row, if heads are sorted: 1 is the layer's strongest", optional=True),
 )
 KEYS = ("panel", "layer", "head")
-NUMBERS = ("layer", "head", "value", "low", "high", "q", "floor", "same_q", "n")
+NUMBERS = ("layer", "head", "value", "low", "high", "q", "floor", "same_q", "least_q", "n")
 
 
 @dataclass(frozen=True)
@@ -136,13 +137,13 @@ def _means(options: HeatmapOptions, side: Side) -> pl.DataFrame:
         schema_overrides={"n": pl.Int64},
     )
     tests: dict[str, pl.Expr | pl.Series] = {
-        name: pl.lit(None, dtype=pl.Float64) for name in ("low", "high", "q", "floor", "same_q")
+        name: pl.lit(None, dtype=pl.Float64) for name in ("low", "high", "q", "floor", "same_q", "least_q")
     }
     null = null_of(side.run, shown_measures(side.run, options))
     if null is not None:
         run = side.run
         effect = effects(flat - null, clusters=run.clusters(numbers.prompts), seed=run.study.seed)
-        tested = {"low": effect.low + null, "high": effect.high + null, "q": effect.q}
+        tested = {"low": effect.low + null, "high": effect.high + null, "q": effect.q, "least_q": least_q(effect)}
         tests |= {name: pl.Series(values).fill_nan(None) for name, values in tested.items()}
     return cells.with_columns(pl.col("value").fill_nan(None), **tests).select(NUMBERS)
 
@@ -166,7 +167,9 @@ def _compared(run: Run, options: HeatmapOptions, side: Side, base: Side) -> pl.D
     if tested is None:
         return None
     heads = tested[0].filter(pl.col("token_class").is_in([names[0], EVERY]), pl.col("n") > 0)
-    return heads.rename({"difference": "value"}).select(NUMBERS) if len(heads) else None
+    alone = (pl.col("smallest_p") * tested[0]["p"].count()).clip(upper_bound=1.0)
+    least = pl.when(pl.col("q").is_not_null()).then(alone)
+    return heads.with_columns(value="difference", least_q=least).select(NUMBERS) if len(heads) else None
 
 
 def _differences(run: Run, options: HeatmapOptions, title: str, side: Side, base: Side) -> pl.DataFrame:
@@ -178,7 +181,10 @@ def _differences(run: Run, options: HeatmapOptions, title: str, side: Side, base
             "there is no prompt to show", where=title, allowed="prompts that both sides have", todo="choose others"
         )
     prompts = np.intersect1d(after.prompts, before.prompts)
-    effect = _among_classes(change, prompts, options, side, base, matching)
+    whole = _among_classes(change, prompts, options, side, base, matching)
+    mine = slice(0, change.shape[1])
+    effect = Effects(**{name: values[mine] for name, values in vars(whole).items()})
+    least = least_q(whole)[mine]
     low, high = effect.low, effect.high
     if options.value == "mass" and set(shown_measures(run, options)) <= set(run.classes):
         low, high = cut_to_differences(low, high)
@@ -193,11 +199,14 @@ def _differences(run: Run, options: HeatmapOptions, title: str, side: Side, base
             "high": high,
             "q": np.full(len(layers), np.nan) if untested else effect.q,
             "same_q": np.full(len(layers), np.nan) if untested else effect.same,
+            "least_q": np.full(len(layers), np.nan) if untested else least,
             "floor": _floor(side, after, matching.two, options) + _floor(base, before, matching.one, options),
             "n": effect.n,
         }
     )
-    return cells.with_columns(pl.col("value", "low", "high", "q", "floor", "same_q").fill_nan(None)).select(NUMBERS)
+    return cells.with_columns(pl.col("value", "low", "high", "q", "floor", "same_q", "least_q").fill_nan(None)).select(
+        NUMBERS
+    )
 
 
 def _certain(options: HeatmapOptions, side: Side, base: Side, after: MeasureValues, before: MeasureValues) -> bool:
@@ -225,7 +234,10 @@ def _among_classes(
     base: Side,
     matching: Matching,
 ) -> Effects:
-    """A map's changes (prompts, heads), tested together with those of the other classes; `same` is q here."""
+    """A map's changes (prompts, heads) and, after them, those of the other classes they are tested with.
+
+    `same` is q here.
+    """
     run, pairs, names = side.run, change.shape[1], shown_measures(side.run, options)
     margin = run.study.margin if options.value == "mass" and set(names) <= {*run.token_sets, *OF_INSERTIONS} else None
     tested = [change]
@@ -238,8 +250,13 @@ def _among_classes(
     pools = np.repeat(np.arange(len(tested)), pairs).tolist()
     clusters = run.clusters(prompts)
     whole = effects(np.concatenate(tested, 1), clusters=clusters, pools=pools, seed=run.study.seed, margin=margin)
-    whole = replace(whole, same=discoveries(whole.same))
-    return Effects(**{name: values[:pairs] for name, values in vars(whole).items()})
+    return replace(whole, same=discoveries(whole.same))
+
+
+def least_q(effect: Effects) -> NDArray[np.float64]:
+    """The smallest q that each column alone can have among those tested; NaN where nothing is tested."""
+    tested = ~np.isnan(effect.p)
+    return np.where(tested, np.minimum(1.0, effect.smallest * tested.sum()), np.nan)
 
 
 def _measured(options: HeatmapOptions, side: Side) -> MeasureValues:
