@@ -20,6 +20,7 @@ from attnscope.attention.recorder import Recorder, Wanted
 from attnscope.attention.view import look
 from attnscope.measures.patterns import PATTERNS
 from bench.answers import answers
+from bench.callback import callback
 from bench.clock import Run
 from bench.pair import Pair
 from bench.prompts import random_tokens, text_tokens
@@ -181,6 +182,8 @@ PAIRS: dict[str, Callable[[int], Pair]] = {  # by tokens; a study by prompts
     "sinks-sdpa": lambda tokens: without_feature("sinks", tokens),
     "answers": lambda tokens: answers(tokens, sampled=False),
     "answers-sampled": lambda tokens: answers(tokens, sampled=True),
+    "callback": lambda prompts: callback(prompts, beginning=False),
+    "callback-begins": lambda prompts: callback(prompts, beginning=True),
     "study-one-by-one": lambda prompts: study_run(prompts, batched=False),
     "study-batched": lambda prompts: study_run(prompts, batched=True),
 }

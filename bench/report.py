@@ -46,6 +46,10 @@ where it would flatter, always run to their end.
 For answers, the base is `model.generate` and both sides tokenize and decode. Not included is what attnscope
 does once per model: it answers two test prompts together and alone, to see whether prompts can share a batch.
 
+For `TrainerCallback`, the base is one step of the LoRA training in examples/blocks, on its shortest puzzles, so a ratio
+is in steps. A training pays for the beginning and the last measurement in any case; those between wait until all of it
+is within the share allowed, by default 2 % of the training's time.
+
 **Extra peak memory** is the kernel's high-water mark of a process with a single call, minus what it used before; the
 mark is reset after the model is loaded and warmed up on 16 tokens. It is the median of several processes per case.
 

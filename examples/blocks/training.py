@@ -12,7 +12,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -102,8 +102,8 @@ class Training:
         keep: also keep the adapter of every `keep`-th step and of the last one, in folders such as `checkpoint-40`.
         """
         end = min(until or self.settings.steps, self.settings.steps)
-        for number, batch in islice(enumerate(self._batches()), self.done, end):
-            loss, right = self._step(number, batch)
+        for number, batch in islice(enumerate(self.batches()), self.done, end):
+            loss, right = self.step(number, batch)
             self.log = torch.cat([self.log, torch.tensor([[loss, right]])])
             if self.done % every == 0 or self.done == end:
                 self._save(self.folder / CHECKPOINT)
@@ -135,7 +135,8 @@ class Training:
     def _metadata(self) -> dict[str, str]:
         return {"settings": json.dumps(asdict(self.settings)), **self.projections}
 
-    def _batches(self) -> Any:
+    def batches(self) -> Iterator[list[Example]]:
+        """What each step learns from, in order."""
         settings = self.settings
         return chain.from_iterable(
             batches(self._examples(stage, number), settings.batch, stage.steps, settings.seed + number)
@@ -150,7 +151,8 @@ class Training:
             puzzles = [{**puzzle, "worked": answer} for puzzle, answer in zip(puzzles, answers, strict=True)]
         return [encode(puzzle, self.loaded.tokenization) for puzzle in puzzles]
 
-    def _step(self, number: int, batch: list[Example]) -> tuple[float, float]:
+    def step(self, number: int, batch: list[Example]) -> tuple[float, float]:
+        """Learn from a batch, at the rate of this step; the loss, and the share answered right."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.rate_at(number)
         logits, wanted, row = answer_logits(self.model.get_base_model(), batch)
