@@ -285,3 +285,28 @@ def test_known_answers_uniform_and_one_key() -> None:
     torch.testing.assert_close(sharp["entropy"], torch.zeros(1, 1, 1))
     torch.testing.assert_close(sharp["concentration"], torch.ones(1, 1, 1))
     torch.testing.assert_close(sharp["distance"], torch.full((1, 1, 1), (2 + 1 + 0 + 1 + 2 + 3) / 6))
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    sizes=SIZES,
+    seed=st.integers(0, 99),
+    block=st.integers(1, 17),
+    groups=st.integers(8, 40),
+    names=st.sampled_from([("received",), ("received", "entropy", "top1")]),
+)
+def test_many_groups_that_have_few_rows_each_are_what_the_definition_says(
+    sizes: tuple[int, int, int, int, int], seed: int, block: int, groups: int, names: tuple[str, ...]
+) -> None:
+    query, key, value, _ = tensors(sizes, seed, 1.0)
+    generator = torch.Generator().manual_seed(seed)
+    of_rows = torch.randint(-1, groups, (sizes[0], sizes[3]), generator=generator)  # -1: in no group
+    weights = (of_rows[:, None] == torch.arange(groups)[:, None]).float()
+    weights[:, 3] += torch.rand(sizes[0], sizes[3], generator=generator)  # and one that has them all
+    result, view, ask = attend(query, key, value, weights, block=block, names=names)
+    received, _ = plainly(query, key, value, weights, causal(sizes[3]), 0.3)
+    limit = softmaxes(0.3 * float(query.norm(dim=-1).max() * key.norm(dim=-1).max())) * sizes[3]
+    torch.testing.assert_close(result.values["received"].double(), received, atol=limit, rtol=0)
+    whole = REFERENCE.attend(Call(query, key, value, None, True, 0.3), view, ask)
+    for name in names:
+        torch.testing.assert_close(result.values[name], whole.values[name], atol=NATS * limit, rtol=0)

@@ -25,7 +25,7 @@ from attnscope.attention.groups import Rows, present, row_weights
 from attnscope.attention.interface import has_foreign_attention
 from attnscope.attention.probe import Probe, padded
 from attnscope.attention.proof import Path, Proof, looked_at, paths_of, prove, refuse_row_sums
-from attnscope.attention.recorder import Wanted, refuse_uneven_heads
+from attnscope.attention.recorder import LayerResult, Wanted, refuse_uneven_heads
 from attnscope.attention.reduce import over_defined
 from attnscope.attention.room import room_for
 from attnscope.attention.rotary import length_matters
@@ -354,10 +354,12 @@ class _Part:
     length: int
     groups: list[int]
 
-    def of(self, values: Tensor, per_key: bool) -> NDArray[np.float32]:
+    def of(self, values: Tensor, per_key: bool) -> Tensor:
         """Its part of (prompts, heads or 1, groups[, keys])."""
-        mine = values[self.prompt][:, self.groups].float().cpu()
-        return (mine[..., : self.length].clone() if per_key else mine).numpy()
+        mine = values[self.prompt]
+        if self.groups != list(range(mine.shape[1])):
+            mine = mine[:, self.groups]
+        return (mine[..., : self.length] if per_key else mine).float().cpu()
 
 
 def _arrays(name: str, forward: Forward, request: Request, proof: Proof, part: _Part) -> dict[str, NDArray[Any]]:
@@ -366,16 +368,14 @@ def _arrays(name: str, forward: Forward, request: Request, proof: Proof, part: _
     refuse_uneven_heads(name, results)
     arrays: dict[str, NDArray[Any]] = {}
     for measure in request.measures:
-        values = [part.of(each.values[measure.name], "key" in measure.axes) for each in results]
-        arrays[measure.name] = np.stack(values)
-        _refuse_if_not_finite(name, measure, arrays[measure.name], request.layers)
+        arrays[measure.name] = _finite(name, measure, results, request.layers, part)
     if isinstance(request.edits, NoEdits):
         refuse_row_sums(arrays[RECEIVED.name].sum(-1), proof, name)
     views: dict[bytes, int] = {}
     firsts: list[dict[str, NDArray[Any]]] = []
     numbers = np.zeros(len(results), dtype=np.int32)
     for place, each in enumerate(results):
-        view = {key: part.of(value, value.dim() == 4) for key, value in each.view.items()}
+        view = {key: part.of(value, value.dim() == 4).numpy() for key, value in each.view.items()}
         content = b"".join(value.tobytes() for value in view.values())
         if content not in views:
             views[content] = len(firsts)
@@ -394,15 +394,23 @@ def _arrays(name: str, forward: Forward, request: Request, proof: Proof, part: _
     return arrays
 
 
-def _refuse_if_not_finite(name: str, measure: Measure, values: NDArray[Any], layers: Sequence[int]) -> None:
-    if np.isfinite(values).all():
-        return
-    layer, head = np.argwhere(~np.isfinite(values))[0][:2]
+def _finite(
+    name: str, measure: Measure, results: Sequence[LayerResult], layers: Sequence[int], part: _Part
+) -> NDArray[np.float32]:
+    """One prompt's (layers, heads, groups[, keys])."""
+    by_layer = [part.of(each.values[measure.name], "key" in measure.axes) for each in results]
+    for layer, values in zip(layers, by_layer, strict=True):
+        if not values.isfinite().all():
+            raise _not_finite(name, measure, layer, int((~values.isfinite()).nonzero()[0, 0]))
+    return torch.stack(by_layer).numpy()
+
+
+def _not_finite(name: str, measure: Measure, layer: int, head: int) -> AttnscopeError:
     if measure is not RECEIVED:  # which was looked at first
-        raise not_finite(measure, f"layer {layers[layer]}, head {head} of {name}")
-    raise AttnscopeError(
+        return not_finite(measure, f"layer {layer}, head {head} of {name}")
+    return AttnscopeError(
         f"{name} computes numbers that are not finite on this prompt",
-        where=f"layer {layers[layer]}, head {head}",
+        where=f"layer {layer}, head {head}",
         allowed="finite attention weights",
         todo="check the model's weights, or try another dtype",
     )

@@ -25,21 +25,26 @@ def reduce_block(
     rows: tuple[int, int],
     keys: tuple[int, int],
     positions: Tensor,
+    groups: Tensor | None = None,
 ) -> None:
-    """Add a block's part to each measure's total. weights (heads, rows, keys); values: (B, H, m[, keys]) by name."""
+    """Add a block's part to each measure's total. weights (heads, rows, keys); values: (B, H, m[, keys]) by name.
+
+    groups: those that have some of the rows; None for all of them.
+    """
     (start, stop), (first, last) = rows, keys
-    share = ask.weights[prompt, :, start:stop].to(weights.dtype)  # (m, rows)
+    mine = slice(None) if groups is None else groups
+    share = ask.weights[prompt, mine, start:stop].to(weights)  # (m, rows)
     q, k = positions[start:stop], torch.arange(first, last, device=weights.device)
     for measure in ask.measures:
         if measure.pairs is not None:
             row_values = pair_sums(weights, ask.pairs[measure.name][prompt], start, first)
         else:
             row_values = row_values_of(measure.block, measure, weights, q, k, ids_of(ask, prompt))
-        total = values[measure.name]
+        total = values[measure.name][prompt, heads]
         if measure.axes == KEY:
-            total[prompt, heads, :, first:last] += share @ row_values
+            total[:, mine, first:last] += share @ row_values
         else:
-            total[prompt, heads] += row_values @ share.t()
+            total[:, mine] += row_values @ share.t()
 
 
 def row_values_of(

@@ -26,6 +26,8 @@ from attnscope.attention.view import Plan, View
 from attnscope.attention.workers import crew_size, fair_shares, kept_buffer, run_workers
 from attnscope.measures import KEY
 
+RECEIVED_PLACE = 4  # of kept buffers; those before it are Scratch's
+MANY_GROUPS = 8  # with fewer, products of all groups with each block cost next to nothing
 SAFE_SCORE = 60.0  # exp(60) times a million keys times a large value is still far inside float32
 
 
@@ -46,7 +48,7 @@ class Blocked(Backend):
     def attend(self, call: AnyCall, view: View, ask: Ask) -> Result:
         assert isinstance(call, Call)  # noqa: S101  (see unsupported)
         work = _Pass.of(call, view, ask)
-        received = work.zeros(KEY)
+        received = work.received()
         inference = torch.is_inference_mode_enabled()
         run_tasks, _ = blocks.compiled()
         values = {each.name: work.zeros(each.axes) for each in ask.measures} if not ask.plain else {}
@@ -54,6 +56,7 @@ class Blocked(Backend):
         def run(share: int) -> None:
             with torch.inference_mode(inference), torch.no_grad():  # modes are a thread's own
                 tasks = [work.tasks[task] for task in work.shares[share]]
+                received[share].zero_()
                 if ask.plain:
                     run_tasks(work.inputs, tasks, work.scratch(), received[share], work.output)
                 else:
@@ -91,6 +94,7 @@ def _general(work: _Pass, tasks: Sequence[Task], ask: Ask, view: View, totals: d
             rows=(task.start, task.stop),
             keys=(task.first, task.last),
             positions=view.positions,
+            groups=task.groups,
         )
 
 
@@ -111,7 +115,8 @@ class _Pass:
         sinks = None if call.sinks is None else call.sinks.to(call.dtype).view(call.kv_heads, -1)
         key_columns, safe = _prepared(call, query, sinks, view.bias)
         workers = crew_size(call.heads * sum(block.cost for plan in view.plans for block in plan.blocks), call.device)
-        tasks, costs = _tasks(view.plans, call.kv_heads, together=1 if workers else call.kv_heads)
+        weights = ask.weights.to(call.device, call.dtype)
+        tasks, costs = _tasks(view.plans, weights, call.kv_heads, together=1 if workers else call.kv_heads)
         parts = 1 if workers else _parts(call.kv_heads, query.shape[2], call.device)
         inputs = Inputs(
             query=query.unflatten(1, (call.kv_heads, -1)),  # type: ignore[no-untyped-call]
@@ -119,7 +124,7 @@ class _Pass:
             value=_times(call.value.to(call.dtype), parts) if ask.output else None,
             bias=None if view.bias is None else view.bias.to(call.dtype),
             sinks=sinks,
-            weights=ask.weights.to(call.device, call.dtype),
+            weights=weights,
             safe=safe,
             parts=parts,
             scale=call.scale,
@@ -134,6 +139,14 @@ class _Pass:
         groups, keys = self.inputs.weights.shape[1], self.inputs.key.shape[-1]
         shape = (len(self.shares), batch, kv_heads, group, groups, *((keys,) if axes == KEY else ()))
         return self.inputs.weights.new_zeros(shape)
+
+    def received(self) -> Tensor:
+        """(shares, B, Hkv, G, m, Sk), in memory that this thread keeps; each share has to be cleared."""
+        batch, kv_heads, group = self.inputs.query.shape[:3]
+        like, keys = self.inputs.weights, self.inputs.key.shape[-1]
+        shape = (len(self.shares), batch, kv_heads, group, like.shape[1], keys)
+        size = math.prod(shape)
+        return kept_buffer(size, RECEIVED_PLACE, like.dtype, like.device)[:size].view(shape)
 
     def scratch(self) -> Scratch:
         """Buffers of this thread for the largest task."""
@@ -171,19 +184,26 @@ def _blank_output(call: Call, query: Tensor, plans: Sequence[Plan]) -> Tensor:
     return output
 
 
-def _tasks(plans: Sequence[Plan], kv_heads: int, *, together: int) -> tuple[list[Task], list[int]]:
-    """Every block of every prompt for `together` kv heads at a time, and what each costs."""
+def _tasks(plans: Sequence[Plan], weights: Tensor, kv_heads: int, *, together: int) -> tuple[list[Task], list[int]]:
+    """Every block of every prompt for `together` kv heads at a time, and what each costs. weights: (B, m, rows)."""
     tasks: list[Task] = []
     costs: list[int] = []
     for prompt, plan in enumerate(plans):
         for block in plan.blocks:
-            edges = list(block.edges)
+            start, stop, edges = block.start, block.stop, list(block.edges)
+            groups = _groups(weights[prompt, :, start:stop])
             for head in range(0, kv_heads, together):
-                tasks.append(
-                    Task(prompt, head, head + together, block.start, block.stop, block.first, block.last, edges)
-                )
+                tasks.append(Task(prompt, head, head + together, start, stop, block.first, block.last, edges, groups))
                 costs.append(block.cost)
     return tasks, costs
+
+
+def _groups(weights: Tensor) -> Tensor | None:
+    """The groups that have some of these rows, if they are few enough for it to pay. weights: (m, rows)."""
+    if len(weights) < MANY_GROUPS:
+        return None
+    groups = weights.any(1).nonzero()[:, 0]
+    return groups if 2 * len(groups) <= len(weights) else None
 
 
 def _parts(kv_heads: int, rows: int, device: torch.device) -> int:

@@ -43,6 +43,7 @@ class Task(NamedTuple):
     first: int
     last: int
     edges: List[Edge]  # noqa: UP006
+    groups: Optional[Tensor]  # the query groups that have some of the rows; None for all of them  # noqa: UP045
 
 
 class Scratch(NamedTuple):
@@ -119,11 +120,18 @@ def write_output(inputs: Inputs, task: Task, scratch: Scratch, block: Tensor, to
 def add_received(inputs: Inputs, task: Task, scratch: Scratch, block: Tensor, totals: Tensor, received: Tensor) -> None:
     """Received (B, Hkv, G, m, Sk): what the block's keys receive is added."""
     share = inputs.weights[task.prompt, :, task.start : task.stop]  # (m, rows)
-    heads, keys, groups = block.shape[0], block.shape[2], share.shape[0]
-    part = scratch.received[: heads * groups * keys].view(heads, groups, keys)
+    groups = task.groups
+    if groups is not None:
+        share = share.index_select(0, groups)
+    heads, keys, many = block.shape[0], block.shape[2], share.shape[0]
+    part = scratch.received[: heads * many * keys].view(heads, many, keys)
     torch.bmm(share.unsqueeze(0) / totals.unsqueeze(1), block, out=part)
     place = received[task.prompt, task.head : task.beyond, :, :, task.first : task.last]
-    place.add_(part.view(task.beyond - task.head, inputs.query.shape[2], groups, keys))
+    added = part.view(task.beyond - task.head, inputs.query.shape[2], many, keys)
+    if groups is None:
+        place.add_(added)
+    else:
+        place.index_add_(2, groups, added)
 
 
 def run_tasks(
