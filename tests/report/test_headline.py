@@ -11,6 +11,7 @@ import pytest
 
 from attnscope.analysis.compared import compare
 from attnscope.analysis.comparisons import comparisons
+from attnscope.analysis.multiverse import multiverse, verdicts
 from attnscope.analysis.run import Run
 from attnscope.errors import AttnscopeError
 from attnscope.figures import sentences
@@ -142,3 +143,22 @@ def test_a_mistake_in_a_headline_is_named_with_its_place(
     for word in words:
         assert word in str(error.value)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("queries", ["last", None])
+def test_a_statement_that_names_its_queries_does_not_depend_on_others(
+    model: Path, tmp_path: Path, queries: str | None
+) -> None:
+    named = {} if queries is None else {"queries": queries}
+    changes = {
+        "measure": {"queries": ["last", "question"]},
+        "headline": [{"measure": "question", "difference": ["sentence", "filler"], **named}],
+    }
+    run = performed(study([{"label": "one", "source": str(model)}], **changes), tmp_path)
+    (comparison,) = [each for each in comparisons(run) if each.name == "filler minus sentence, one"]
+    table = multiverse(comparison).filter(pl.col("token_class") == "question")
+    assert set(table["queries"]) == {"last", "question"}
+    mine = table if queries is None else table.filter(queries=queries)
+    (want,) = verdicts(mine).iter_rows(named=True)
+    told = f"flips with {want['flips']}." if want["flips"] else f"all {want['choices']} ways to count"
+    assert told in " ".join(answer(run))

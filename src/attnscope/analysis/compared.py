@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from attnscope.analysis.cache import cached_result
 from attnscope.analysis.comparisons import Comparison
-from attnscope.analysis.discoveries import FALSE_DISCOVERIES, discoveries, true_at_least
+from attnscope.analysis.discoveries import FALSE_DISCOVERIES, discoveries, needed, true_at_least
 from attnscope.analysis.effects import Clusters, effects, unpaired_effects
 from attnscope.analysis.halves import halves
 from attnscope.analysis.matching import Matching, matched
@@ -73,6 +74,11 @@ def compare(comparison: Comparison) -> Compared:
     families = [family(comparison, *each) for each in quantities(comparison.one.run) if each in others]
     heads, overall = (pl.concat(each) for each in zip(*(each for each in families if each), strict=True))
     return Compared(comparison, matched(comparison.one, comparison.two).method, heads, overall)
+
+
+def too_few(row: Mapping[str, Any]) -> bool:
+    """Whether a row of `overall` has no significant head because no single one could be, with so few prompts."""
+    return not row["up"] + row["down"] and needed(row["smallest_p"], row["tested"]) > 1
 
 
 @lru_cache(maxsize=256)

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from attnscope.analysis.compared import TEN, family
+from attnscope.analysis.compared import TEN, family, too_few
 from attnscope.analysis.comparisons import Comparison, Kind, comparisons, placebo_for
-from attnscope.analysis.discoveries import FALSE_DISCOVERIES, needed
+from attnscope.analysis.discoveries import FALSE_DISCOVERIES
 from attnscope.analysis.multiverse import multiverse, verdicts
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import EVERY, MASS, Side, masses
@@ -44,6 +44,8 @@ class Focus:
     """Empty if the study doesn't say."""
     quantity: str = MASS
     """What is compared: attention on the classes, or a quantity, which has none."""
+    asks_queries: bool = False
+    """Whether the study asks about these queries and no others."""
 
 
 def answer(run: Run) -> list[str]:
@@ -85,7 +87,7 @@ def _of_focus(run: Run, focus: Focus | None, *, in_full: bool = True) -> list[st
     words = [" ".join([_effect(run, first, row), *(_also(run, each) for each in more)])]
     words += [_others(run, others, row)] if others else []
     words += [" ".join(_heads(row))]
-    words += [" ".join([*_placebo(run, first, row), *_robust(run, first, rows)])]
+    words += [" ".join([*_placebo(run, first, row), *_robust(first, rows, focus)])]
     return [each for each in words if each]
 
 
@@ -137,7 +139,8 @@ def _compared(run: Run, statement: HeadlineSpec) -> Focus | None:
     ]
     queries = statement.queries or run.queries[0]
     classes = [statement.measure] if is_class else [EVERY]
-    return Focus(mine, queries, classes, MASS if is_class else statement.measure) if mine else None
+    quantity = MASS if is_class else statement.measure
+    return Focus(mine, queries, classes, quantity, statement.queries is not None) if mine else None
 
 
 def _classes_shown(run: Run) -> list[str]:
@@ -277,11 +280,10 @@ def _others(run: Run, others: list[Comparison], row: Row) -> str:
 
 def _heads(row: Row) -> Iterator[str]:
     if row["up"] is not None:
-        found = row["up"] + row["down"]
-        if not found and needed(row["smallest_p"], row["tested"]) > 1:
+        if too_few(row):
             yield f"There are too few prompts to tell which of the {row['heads']} heads change."
         else:
-            yield _counts(row, found)
+            yield _counts(row, row["up"] + row["down"])
     if row["top_ten"] is not None and row["heads"] > TEN:
         middle = f"the median head changes by {_number(row['median'])}"
         yield f"Ten heads account for {row['top_ten'] * 100:.0f} % of all change, up and down; {middle}."
@@ -309,8 +311,12 @@ def _placebo(run: Run, comparison: Comparison, row: Row) -> Iterator[str]:
     drawn = _row(null, row["queries"], row["token_class"], row["quantity"])
     if drawn is None:
         return
-    changed = None if drawn["up"] is None else drawn["up"] + drawn["down"]
-    found = "not tested" if changed is None else f"{changed or 'none'} of {drawn['heads']} heads changed significantly"
+    if drawn["up"] is None:
+        found = "not tested"
+    elif too_few(drawn):
+        found = "too few prompts to tell which heads changed"
+    else:
+        found = f"{drawn['up'] + drawn['down'] or 'none'} of {drawn['heads']} heads changed significantly"
     shown = sentences.with_interval(drawn["difference"], drawn["low"], drawn["high"])
     if drawn["same_q"] is not None and drawn["same_q"] < FALSE_DISCOVERIES:
         shown += f", within the margin of {run.study.margin:g}"
@@ -318,11 +324,13 @@ def _placebo(run: Run, comparison: Comparison, row: Row) -> Iterator[str]:
     yield f"Placebo ({label}, drawn twice): {shown}; {found}."
 
 
-def _robust(run: Run, comparison: Comparison, rows: Sequence[Row]) -> Iterator[str]:
+def _robust(comparison: Comparison, rows: Sequence[Row], focus: Focus) -> Iterator[str]:
     """Whether the sign depends on how one counts, for each class that the answer is about."""
     if not comparison.paired or rows[0]["quantity"] != MASS:
         return
-    table = multiverse(comparison)
+    run, table = comparison.one.run, multiverse(comparison)
+    if focus.asks_queries:
+        table = table.filter(pl.col("queries") == focus.queries)
     found = {each["token_class"]: each for each in verdicts(table).iter_rows(named=True)} if len(table) else {}
     for row in rows:
         each = found.get(row["token_class"])

@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from attnscope.analysis.compared import TEN, Compared
+from attnscope.analysis.compared import TEN, Compared, too_few
 from attnscope.analysis.comparisons import Kind
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES
 from attnscope.analysis.multiverse import multiverse, verdicts
@@ -118,6 +118,8 @@ def _heads(row: Row) -> tuple[str, str, str]:
     """How many heads change, how many of these have an effect, and the share of the ten strongest."""
     if row["up"] is None:
         counts, real = "not tested", ""
+    elif too_few(row):
+        counts, real = "too few prompts", ""
     else:
         counts = f"{row['up']} / {row['down']} of {row['heads']}"
         real = "" if row["true_at_least"] is None else f"{row['true_at_least']}"

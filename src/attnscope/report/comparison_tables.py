@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from attnscope.analysis.compared import TEN, Compared
+from attnscope.analysis.compared import TEN, Compared, too_few
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES, needed
 from attnscope.analysis.effects import SKEWED
 from attnscope.analysis.matching import BY_NUMBER
@@ -266,7 +266,7 @@ def _counts(row: Row) -> str:
         return "" if row["low"] is not None else sentences.untested(row["n"], row["clusters"])
     found = row["up"] + row["down"]
     same = "" if row["same"] is None else f"; {row['same']} within the margin"
-    if not found and needed(row["smallest_p"], row["tested"]) > 1:
+    if too_few(row):
         return f"too few prompts to tell{same}"
     real = f" (at least {row['true_at_least']} real)" if found and row["true_at_least"] else ""
     return f"{row['up']} up, {row['down']} down of {row['heads']}{real}{same}"
@@ -276,7 +276,7 @@ def _short_counts(row: Row) -> tuple[str, str]:
     """How many heads rise and fall significantly, and how many of these have an effect at least."""
     if row["up"] is None:
         return "", ""
-    if not row["up"] + row["down"] and needed(row["smallest_p"], row["tested"]) > 1:
+    if too_few(row):
         return "too few prompts", ""
     return f"{row['up']} / {row['down']}", "" if row["true_at_least"] is None else f"{row['true_at_least']}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from attnscope.analysis.columns import END, START, WITHIN
 
 SHARED, FULL = "shared", "full"
-FORMS = {SHARED: "insertion cut out", FULL: "whole sequence"}
+FORMS = {SHARED: "without inserted tokens", FULL: "whole sequence"}
 ENDS = {START: "first", END: "last"}
 
 
