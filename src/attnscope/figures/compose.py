@@ -42,11 +42,11 @@ def _named(data: pl.DataFrame) -> tuple[str, list[dict[str, Any]]]:
     return f"data-{hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:32]}", rows
 
 
-def faceted(part: Description, by: alt.Column, **properties: Any) -> Description:
-    """A chart for each value of a column, side by side."""
+def faceted(part: Description, by: alt.Facet, **properties: Any) -> Description:
+    """A chart for each value of a column, in rows of `columns`."""
     whole = {key: part[key] for key in (*TOP, "data") if key in part}
     inner = {key: value for key, value in part.items() if key not in whole}
-    return whole | {"facet": {"column": by.to_dict(validate=False)}, "spec": inner} | _plain(properties)
+    return whole | {"facet": by.to_dict(validate=False), "spec": inner} | _plain(properties)
 
 
 def described(part: alt.Chart | Description) -> Description:
@@ -62,3 +62,23 @@ def described(part: alt.Chart | Description) -> Description:
 def _plain(properties: dict[str, Any]) -> Description:
     known = {key: value for key, value in properties.items() if value is not alt.Undefined}
     return {key: value.to_dict(validate=False) if hasattr(value, "to_dict") else value for key, value in known.items()}
+
+
+# What a picture's file can't contain: control characters become their signs, what is not a character becomes a box.
+_SIGNS = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n\r"}
+_SIGNS |= dict.fromkeys([0x7F, *range(0x80, 0xA0), 0xFFFE, 0xFFFF, *range(0xD800, 0xE000)], 0x25A1)
+# Every object of JavaScript has these, so Vega takes a group of that name for one that it has made already.
+_INHERITED = (
+    *("constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString", "toString"),
+    *("valueOf", "__proto__", "__defineGetter__", "__defineSetter__", "__lookupGetter__", "__lookupSetter__"),
+)
+
+
+def drawable(value: Any) -> Any:
+    """A description with every text in it as Vega and a picture's file can take it; it looks the same."""
+    if isinstance(value, str):
+        shown = value.translate(_SIGNS)
+        return f"{shown}\u00a0" if shown in _INHERITED else shown
+    if isinstance(value, dict):
+        return {drawable(key): drawable(each) for key, each in value.items()}
+    return [drawable(each) for each in value] if isinstance(value, list) else value

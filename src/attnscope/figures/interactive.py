@@ -15,6 +15,7 @@ from attnscope.analysis.received import HeadChoice
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import cut_to_shares
 from attnscope.figures import selection
+from attnscope.figures.compose import drawable
 
 MOST_BARS = 200_000  # numbers that a page can carry
 MOST_POINTS = 1_000_000
@@ -37,7 +38,7 @@ def head_chooser(run: Run) -> dict[str, Any] | None:
         .resolve_scale(color="independent")
         .properties(title=alt.Title("Choose a layer and a head (numbered from 0)", anchor="start"))
     )
-    description: dict[str, Any] = chart.to_dict()
+    description: dict[str, Any] = drawable(chart.to_dict())
     description["datasets"] = {**description.get("datasets", {}), **profiles}  # too many numbers for altair to copy
     return description
 
@@ -103,14 +104,15 @@ def _lines(run: Run, profiles: dict[str, list[dict[str, object]]]) -> alt.VConca
         chosen = HeadChoice(model, queries, run.layers(model), run.heads(model))
         rows: list[dict[str, object]] = []
         for name in run.conditions:
-            label = selection.condition_label(run, name)
+            label = drawable(selection.condition_label(run, name))
             profile = profile_of(run, chosen, name)
             places = profile.shown
             for (layer, head), mean in _each(profile.mean[..., places], chosen):
                 rows.append({"series": label, "layer": layer, "head": head, "at": places.tolist(), "attention": mean})
         name = f"profiles-{len(profiles)}"
         profiles[name] = rows
-        shown = {label: colours[label] for label in dict.fromkeys(str(row["series"]) for row in rows)}
+        there = {row["series"] for row in rows}
+        shown = {label: colour for label, colour in colours.items() if drawable(label) in there}
         panels.append(_panel(name, model, queries, shown))
     return alt.vconcat(*panels)
 

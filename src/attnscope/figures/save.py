@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import altair as alt
+import vl_convert as vlc
 
 from attnscope.errors import AttnscopeError
+from attnscope.figures.compose import drawable
 from attnscope.places import check_place, written_whole
 
-FORMATS = (".png", ".svg", ".pdf", ".html")
 PICTURE = "the picture"
 SCALE = 2  # pixels to a point, for print and dense screens
 
@@ -29,10 +32,15 @@ def check_path(path: Path) -> None:
 def save(chart: alt.TopLevelMixin, path: Path) -> None:
     """Write the chart whole or not at all."""
     check_path(path)
+    description = json.dumps(drawable(chart.to_dict()))
     with written_whole(path, PICTURE) as partial:
-        if path.suffix.lower() == ".html":
-            chart.save(str(partial), format="html", inline=True)
-        elif path.suffix.lower() == ".png":
-            chart.save(str(partial), format="png", scale_factor=SCALE)
-        else:
-            chart.save(str(partial), format="svg" if path.suffix.lower() == ".svg" else "pdf")
+        partial.write_bytes(_CONTENT[path.suffix.lower()](description))
+
+
+_CONTENT: dict[str, Callable[[str], bytes]] = {
+    ".png": lambda description: vlc.vegalite_to_png(description, scale=SCALE),
+    ".svg": lambda description: vlc.vegalite_to_svg(description).encode(),
+    ".pdf": lambda description: vlc.vegalite_to_pdf(description),
+    ".html": lambda description: vlc.vegalite_to_html(description, bundle=True).encode(),
+}
+FORMATS = tuple(_CONTENT)

@@ -16,7 +16,7 @@ import yaml
 from attnscope.analysis.run import Run
 from attnscope.errors import AttnscopeError
 from attnscope.figures import KINDS
-from attnscope.figures.compose import Description
+from attnscope.figures.compose import Description, drawable
 from attnscope.figures.kind import Kind, Look
 from attnscope.figures.options import Options
 from attnscope.figures.prose import Document, alt_text, markdown
@@ -51,22 +51,9 @@ class Figure:
     @cached_property
     def description(self) -> dict[str, Any]:
         """The chart as data (Vega-Lite), with its reading as alternative text."""
-        drawable: dict[str, Any] = _drawable(self.chart)
-        drawable["description"] = self.alt.translate(_SIGNS)
-        return drawable
-
-
-# What a picture's file can't contain: control characters become their signs, what is not a character becomes a box.
-_SIGNS = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n\r"}
-_SIGNS |= dict.fromkeys([0x7F, *range(0x80, 0xA0), 0xFFFE, 0xFFFF, *range(0xD800, 0xE000)], 0x25A1)
-
-
-def _drawable(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.translate(_SIGNS)
-    if isinstance(value, dict):
-        return {_drawable(key): _drawable(each) for key, each in value.items()}
-    return [_drawable(each) for each in value] if isinstance(value, list) else value
+        chart: dict[str, Any] = drawable(self.chart)
+        chart["description"] = drawable(self.alt)
+        return chart
 
 
 def make_figure(run: Run, options: Options, room: int | None = None) -> Figure:
@@ -159,7 +146,7 @@ def _svg(figure: Figure) -> bytes:
 
     svg = vlc.vegalite_to_svg(json.dumps(figure.description))
     start = svg.index(">", svg.index("<svg")) + 1
-    title, text = (escape(words.translate(_SIGNS)) for words in (figure.look.title or figure.name, figure.alt))
+    title, text = (escape(drawable(words)) for words in (figure.look.title or figure.name, figure.alt))
     return f"{svg[:start]}<title>{title}</title><desc>{text}</desc>{svg[start:]}".encode()
 
 
