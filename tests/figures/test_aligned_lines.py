@@ -221,7 +221,7 @@ def test_a_figure_says_how_many_prompts_reach_each_position(run: Run) -> None:
     words = f"prompts that reach a position: {n[0]} at {at[0]}, {n[half]} at {at[half]} and {n[-1]} at {at[-1]}."
     assert words in made.alt
     assert "Gray strip at the top" in made.legend
-    assert f"9 to {min(n)} prompts" in str(made.chart)
+    assert f"{min(n)} to 9 prompts" in str(made.chart)
     within = figure_of(run, figure(align="within:question", conditions=["none"]))
     assert "Gray strip" not in within.legend
     assert " prompts'" not in str(within.chart)

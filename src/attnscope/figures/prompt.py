@@ -8,7 +8,7 @@ import altair as alt
 import polars as pl
 
 from attnscope.arguments import counted
-from attnscope.figures.selection import PALETTE
+from attnscope.figures.selection import PALETTE, told_apart
 from attnscope.records import Record
 from attnscope.text.classes import OTHER
 
@@ -25,7 +25,7 @@ def mass_by_layer(record: Record, classes: Mapping[str, str]) -> alt.VConcatChar
         .agg(pl.col("mass", "expected").mean())
         .with_columns(pl.col("token_class").replace_strict({name: i for i, name in enumerate(names)}).alias("order"))
     )
-    colours = alt.Scale(domain=names, range=[PALETTE[i % len(PALETTE)] for i in range(len(names))])
+    colours = alt.Scale(domain=names, range=list(told_apart(dict.fromkeys(names), PALETTE).values()))
     panels = []
     for queries in record.queries:
         part = table.filter(pl.col("queries") == queries)

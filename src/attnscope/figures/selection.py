@@ -5,7 +5,8 @@ Figures may number layers and heads from 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -27,10 +28,17 @@ from attnscope.text.groups import group_words as group_words
 
 # Neighbours differ in lightness, so that parts of a bar can be distinguished in gray and by colour-blind readers.
 # None is gray: that means not significant.
-PALETTE = ("#b2182b", "#4393c3", "#fdb863", "#173f5f", "#f4b6c8", "#8073ac", "#a6dba0", "#7f3b08")
+PALETTE = (
+    *("#b2182b", "#4393c3", "#fdb863", "#173f5f", "#f4b6c8", "#8073ac", "#a6dba0", "#7f3b08"),
+    *("#d4c91a", "#00796b", "#d01c8b", "#f16913", "#4a148c", "#5fd3e0"),
+)
 LAYOUTS = {"chat": "in the chat template", "plain": "as plain text"}
 OTHERS = "#fbeebc"  # of the class `other`: pale, and not gray either
-LINES = ("#1f77b4", "#ff7f0e", "#2ca02c", "#9467bd", "#8c564b", "#17becf")
+LINES = (
+    *("#1f77b4", "#ff7f0e", "#2ca02c", "#9467bd", "#8c564b", "#17becf"),
+    *("#e6308a", "#bcbd22", "#7b0828", "#1a1a8c", "#ffb37f", "#00573f", "#f7a6d8", "#d62728"),
+)
+ALIKE = 60  # by `_apart`: colours that are closer can be taken for each other
 
 
 def refuse_missing(run: Run, options: Options) -> None:
@@ -238,30 +246,53 @@ def _reduced(run: Run, name: str) -> str:
 
 def condition_colours(run: Run, names: Sequence[str]) -> dict[str, str]:
     """By label; those without a colour get one that no other was given."""
-    given = {name: run.study.condition(name).colour for name in names}
-    free = [colour for colour in LINES if colour not in given.values()] or list(LINES)
-    left = iter(free * len(names))
-    return {condition_label(run, name): given[name] or next(left) for name in names}
+    return told_apart({condition_label(run, name): run.study.condition(name).colour for name in names}, LINES)
 
 
 def colours_of(table: pl.DataFrame, column: str, palette: Sequence[str]) -> dict[str, str]:
     """The colours that a table gives to the values of a column; from the palette where it gives none."""
     given = table.filter(pl.col("colour").str.contains(COLOUR)).unique(column, keep="first", maintain_order=True)
     known = dict(given.select(column, "colour").iter_rows())
-    return {
-        name: known.get(name) or palette[place % len(palette)]
-        for place, name in enumerate(dict.fromkeys(table[column]))
-    }
+    return told_apart({name: known.get(name) for name in dict.fromkeys(table[column])}, palette)
 
 
 def class_colours(run: Run, names: Sequence[str]) -> dict[str, str]:
     """By label; `other` is pale."""
     specs = {**run.study.also, **run.study.classes}
-    given = {name: specs[name].colour for name in names if name in specs}
-    return {
-        class_label(run, name): given.get(name) or (OTHERS if name == OTHER else PALETTE[place % len(PALETTE)])
-        for place, name in enumerate(names)
-    }
+    given = {name: specs[name].colour if name in specs else None for name in names}
+    return told_apart(
+        {class_label(run, name): given[name] or (OTHERS if name == OTHER else None) for name in names}, PALETTE
+    )
+
+
+def told_apart(given: Mapping[str, str | None], palette: Sequence[str]) -> dict[str, str]:
+    """A colour for each name: the given one, else that of its place in the palette, or the next that looks different.
+
+    Where there are more names than colours, they repeat.
+    """
+    taken = [colour for colour in given.values() if colour is not None]
+    colours = {}
+    for place, (name, own) in enumerate(given.items()):
+        first = place % len(palette)
+        order = (*palette[first:], *palette[:first])
+        free = (each for each in order if all(_apart(each, other) >= ALIKE for other in taken))
+        colours[name] = own or next(free, order[0])
+        taken += [] if own else [colours[name]]
+    return colours
+
+
+def _apart(one: str, other: str) -> float:
+    """How far apart two colours are, about as the eye sees it, 0 to 765: weighted by the mean of the reds."""
+    (red, *_), (other_red, *_) = sides = [_channels(each) for each in (one, other)]
+    warm = (red + other_red) / 512
+    weights = (2 + warm, 4, 3 - warm)
+    return math.sqrt(sum(weight * (a - b) ** 2 for weight, a, b in zip(weights, *sides, strict=True)))
+
+
+def _channels(colour: str) -> tuple[int, int, int]:
+    """`#1f77b4` or `#17b` -> red, green and blue, 0 to 255."""
+    digits = colour[1:] if len(colour) == 7 else "".join(2 * each for each in colour[1:])
+    return int(digits[:2], 16), int(digits[2:4], 16), int(digits[4:], 16)
 
 
 def title_of(look: Look, legend: str = "", wide: int = 100) -> Any:

@@ -32,8 +32,9 @@ def rate(q: float) -> str:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Lines of at most so many characters; `q < 0.05` and the like stay together."""
+    """Lines of at most so many characters; `q < 0.05`, `95 %` and the like stay together."""
     joined = re.sub(r"\b([npq]) (=|<|>=) (?=\S)", "\\1\u00a0\\2\u00a0", text)
+    joined = re.sub(r"(?<=\d) %", "\u00a0%", joined)
     return [line.replace("\u00a0", " ") for line in textwrap.wrap(joined, width)]
 
 

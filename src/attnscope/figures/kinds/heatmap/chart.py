@@ -99,7 +99,7 @@ def _sizes(room: int | None, layers: int, panels: int) -> tuple[int, int]:
 def legend(table: pl.DataFrame, look: Look) -> str:
     words = " The heads of each layer are sorted by size." if table["row"].is_not_null().any() else ""
     cells = marked(table)
-    words += " A dash marks cells more than a tenth of the scale below zero." if cells["dashed"].any() else ""
+    words += " Dash: below zero by more than a tenth of the scale." if cells["dashed"].any() else ""
     if table["q"].is_not_null().any():
         rounding = " or within rounding error" if table["floor"].is_not_null().any() else ""
         gaps = any(0 < part["q"].null_count() < len(part) for part in _panels(table).values())

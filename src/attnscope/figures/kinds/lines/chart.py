@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
-
 import altair as alt
 import polars as pl
 
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES
-from attnscope.figures import selection, sentences
+from attnscope.figures import selection, sentences, strokes
 from attnscope.figures.compose import Description, joined
 from attnscope.figures.kind import Look
 from attnscope.figures.kinds.lines.axis import anchor_words, segment_within, x_title
 
 HEIGHT = 190
 BESIDE = 3  # panels in a row
-DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2])
 SIGNIFICANT = f"isValid(datum.q) && datum.q < {FALSE_DISCOVERIES}"  # in Vega, null is below any positive number
 LETTER = 6.2  # the width in pixels of a letter of a panel's title
 STRIP = 5  # the height in pixels of the strip that shows how many prompts reach a position
@@ -23,12 +20,12 @@ STRIP = 5  # the height in pixels of the strip that shows how many prompts reach
 
 def draw(table: pl.DataFrame, look: Look) -> Description:
     titles, forms = (list(dict.fromkeys(table[name])) for name in ("panel", "form"))
-    colours = selection.colours_of(table, "series", selection.LINES)
-    scale = alt.Scale(domain=list(colours), range=list(colours.values()))
+    scale = strokes.scale(selection.colours_of(table, "series", selection.LINES))
     width, beside = 300 if len(titles) > 1 else 640, BESIDE
     if look.room is not None:
         beside = max(1, min(BESIDE, len(titles), look.room // 340))
         width = max(160, look.room // beside - (100 if "\n" in look.y else 75))
+    key = strokes.key(scale.domain, min(beside, len(titles)) * width)
     rows = []
     titled: set[str] = set()
     for start in range(0, len(titles), beside):
@@ -38,7 +35,7 @@ def draw(table: pl.DataFrame, look: Look) -> Description:
                 panel = table.filter(pl.col("panel") == title, pl.col("form") == form)
                 if len(panel):
                     y, named = "" if charts else look.y, "" if title in titled else title
-                    charts.append(_panel(panel, named, y, form, scale, width))
+                    charts.append(_panel(panel, named, y, form, scale, key, width))
                     titled.add(title)
             if charts:
                 rows.append(joined("hconcat", charts) if len(charts) > 1 else charts[0])
@@ -57,15 +54,19 @@ def legend(table: pl.DataFrame, look: Look) -> str:
     return f"{reach} Ticks at the bottom: different from the first line, {tested}."
 
 
-def _panel(panel: pl.DataFrame, title: str, y: str, form: str, scale: alt.Scale, width: int) -> Description:
+def _panel(
+    panel: pl.DataFrame, title: str, y: str, form: str, scale: alt.Scale, key: alt.Legend, width: int
+) -> Description:
     align = panel["align"][0]
     x, within = sentences.wrapped(x_title(form, align), int(width / LETTER)), segment_within(align) is not None
     if within:  # a bin stands at its middle
         panel = panel.with_columns(position=pl.col("relative"))
     panel = panel.select("series", "position", "attention", "low", "high", "n", "inserted", "q")
+    found = set(panel.filter(pl.col("q") < FALSE_DISCOVERIES)["series"])
+    different = {name: row for row, name in enumerate(name for name in scale.domain if name in found)}
+    panel = panel.with_columns(row=pl.col("series").replace_strict(different, default=None, return_dtype=pl.Int64))
     whole = alt.Scale(domain=[0, 1]) if within else alt.Scale(nice=False, zero=False)
     place = alt.X("position:Q", title=x, scale=whole, axis=alt.Undefined if within else alt.Axis(tickMinStep=1))
-    key = alt.Legend(title=None, orient="top", symbolOpacity=1, symbolType="stroke", symbolStrokeWidth=2)
     colour = alt.Color("series:N", scale=scale, legend=key)
     base = alt.Chart()
     layers = [*_anchor(align, x), *_insertion(panel, x), *_reach(panel, x)]
@@ -84,13 +85,9 @@ def _panel(panel: pl.DataFrame, title: str, y: str, form: str, scale: alt.Scale,
             alt.Tooltip("n:Q"),
         ],
     )
-    if len(scale.domain) > 2:  # more than two colours can't be distinguished in gray
-        dashes = alt.Scale(domain=scale.domain, range=[DASHES[i % len(DASHES)] for i in range(len(scale.domain))])
-        line = line.encode(strokeDash=alt.StrokeDash("series:N", scale=dashes, legend=key))
-    layers.append(line)
-    different = set(panel.filter(pl.col("q") < FALSE_DISCOVERIES)["series"])
-    for row, name in enumerate(name for name in scale.domain if name in different):
-        there = base.transform_filter(f"datum.series === {json.dumps(name)} && {SIGNIFICANT}")
+    layers.append(strokes.dashed(line, scale.domain, key))
+    for row in range(len(different)):
+        there = base.transform_filter(f"datum.row === {row} && {SIGNIFICANT}")
         ticks = there.mark_tick(orient="vertical", size=5, thickness=1.6)
         layers.append(ticks.encode(place, _y(HEIGHT - 3 - 6 * row), colour))
     lines = sentences.wrapped(title, max(20, int(width / LETTER)))
@@ -121,7 +118,7 @@ def _reach(panel: pl.DataFrame, x: list[str]) -> list[alt.Chart]:
     least, most = int(panel["n"].min()), int(panel["n"].max())  # type: ignore[arg-type]
     below = STRIP + (16 if _inserted(panel) else 3)
     shade = alt.Scale(domain=[0, most], range=[0.0, 0.8])
-    words = alt.Chart(pl.DataFrame({"at": [high], "label": [f"{most} to {least} prompts"]}))
+    words = alt.Chart(pl.DataFrame({"at": [high], "label": [sentences.range_of(least, most, "prompt")]}))
     strip = alt.Chart(stretches).mark_rect(color="#555555")
     text = words.mark_text(align="right", baseline="top", dx=-2, dy=below, fontSize=9, color="#555555")
     return [
