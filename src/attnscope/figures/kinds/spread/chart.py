@@ -11,17 +11,19 @@ from attnscope.figures.kind import Look
 
 STEP = 34  # a row's height
 WIDTH = 460
+NAMES, FEWER = 240, 130  # pixels: how long the names of rows may be, and on a screen
 
 
 def draw(table: pl.DataFrame, look: Look) -> Description:
     colours = selection.colours_of(table, "series", selection.LINES)
     scale = alt.Scale(domain=list(colours), range=list(colours.values()))
     width = WIDTH if look.room is None else max(160, look.room - 150)
+    names = alt.Axis(labelLimit=NAMES if look.room is None else FEWER)
     charts = []
     for title in dict.fromkeys(table["panel"]):
         panel = table.filter(pl.col("panel") == title)
         rows = list(dict.fromkeys(panel["series"]))
-        y = alt.Y("series:N", title=None, sort=rows, scale=alt.Scale(paddingInner=0.25), axis=alt.Axis(labelLimit=130))
+        y = alt.Y("series:N", title=None, sort=rows, scale=alt.Scale(paddingInner=0.25), axis=names)
         dots = (
             alt.Chart()
             .transform_calculate(aside="(datum.prompt * 0.6180339887) % 1")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unicodedata import combining, east_asian_width
+
 import altair as alt
 import polars as pl
 
@@ -20,16 +22,32 @@ def placed(tokens: pl.DataFrame) -> pl.DataFrame:
         shown = row["token"].replace("\r", "␍").replace("\t", "⇥")
         breaks = shown.count("\n")
         shown = shown.replace("\n", "⏎")
-        shown = shown if len(shown) <= COLUMNS else f"{shown[: COLUMNS - 1]}…"
-        if column + len(shown) > COLUMNS:
+        shown = _cut(shown)
+        width = _columns(shown)
+        if column + width > COLUMNS:
             line, column = line + 1, 0
         spaces = len(shown) - len(shown.lstrip(" "))  # drawn text is trimmed, so it begins behind them
-        place = {"line": line, "left": column, "word": column + spaces, "right": column + len(shown)}
+        place = {"line": line, "left": column, "word": column + spaces, "right": column + width}
         rows.append({**row, "shown": shown, **place})
-        column += len(shown)
+        column += width
         if breaks:
             line, column = line + 1, 0
     return pl.DataFrame(rows, schema_overrides={"segment": pl.String})
+
+
+def _cut(text: str) -> str:
+    """A text that fits into a line."""
+    if _columns(text) <= COLUMNS:
+        return text
+    shown = text[:COLUMNS]
+    while _columns(shown) >= COLUMNS:
+        shown = shown[:-1]
+    return f"{shown}…"
+
+
+def _columns(text: str) -> int:
+    """How many letters wide a text is: Chinese characters and emoji take two, accents of their own none."""
+    return sum(2 if east_asian_width(each) in "WF" else not combining(each) for each in text)
 
 
 def draw(table: pl.DataFrame, look: Look) -> Description:
@@ -45,7 +63,8 @@ def _panel(title: str, panel: pl.DataFrame, wide: int, scale_title: str) -> Desc
     seen = panel.drop_nulls("attention")
     shades = seen["attention"].sort(descending=True)
     top = float(shades[1] if len(shades) > 1 else shades[0]) or 1.0
-    x = alt.X("left:Q", axis=None, scale=alt.Scale(domain=[0, wide]))
+    across = alt.Scale(domain=[0, wide], nice=False)  # every column as wide as a letter
+    x = alt.X("left:Q", axis=None, scale=across)
     y = alt.Y("line:O", axis=None)
     colours = alt.Scale(domain=[0, top], range=["#ffffff", "#e6550d"], interpolate="rgb", clamp=True)
     legend = alt.Legend(values=[0, top / 2, top], format=".4~g")  # by default the ends are rounded
@@ -66,6 +85,6 @@ def _panel(title: str, panel: pl.DataFrame, wide: int, scale_title: str) -> Desc
         .encode(x=x, x2="right:Q", y=y)
     )
     text = alt.Chart(panel).mark_text(align="left", font="monospace", fontSize=11.5)
-    words = text.encode(x="word:Q", y=y, text="shown:N")
+    words = text.encode(x=alt.X("word:Q", axis=None, scale=across), y=y, text="shown:N")
     lines = int(panel["line"].max()) + 1  # type: ignore[arg-type]
     return joined("layer", (cells, frame, words), width=wide * 7, height=18 * lines, title=title)
