@@ -15,8 +15,9 @@ from attnscope.analysis.multiverse import multiverse, verdicts
 from attnscope.analysis.run import Run
 from attnscope.errors import AttnscopeError
 from attnscope.figures import sentences
-from attnscope.report.answer import LIMIT, answer, focus_of
+from attnscope.report.answer import LIMIT, answer
 from attnscope.report.comparison_page import comparison_page
+from attnscope.report.focus import focus_of
 from tests.analysis.conftest import performed, study
 
 TIER = "command"
@@ -88,7 +89,7 @@ def test_levels_of_several_conditions_are_those_of_the_table(headed: Run) -> Non
     for condition in ("none", "filler", "sentence"):
         rows = by_prompt(headed, "question", "last", condition)
         times = mean(rows["mass"]) / mean(rows["expected"])
-        value, under = sentences.number(mean(rows["mass"])), f'{times:.2g} times uniform attention, with "{condition}"'
+        value, under = sentences.number(mean(rows["mass"])), f'{times:#.2g} times uniform attention, with "{condition}"'
         assert re.search(rf"{value} \([^)]*\), {re.escape(under)}", paragraph)
 
 
@@ -160,5 +161,5 @@ def test_a_statement_that_names_its_queries_does_not_depend_on_others(
     assert set(table["queries"]) == {"last", "question"}
     mine = table if queries is None else table.filter(queries=queries)
     (want,) = verdicts(mine).iter_rows(named=True)
-    told = f"flips with {want['flips']}." if want["flips"] else f"all {want['choices']} ways to count"
+    told = f"it is reversed {want['flips']}." if want["flips"] else f"all {want['choices']} ways to count"
     assert told in " ".join(answer(run))
