@@ -206,6 +206,24 @@ def test_a_map_says_when_its_prompts_are_too_few_to_find_a_head() -> None:
     assert few not in told(0.04, 0.4)  # several at once can be found where one alone can't
 
 
+def test_heads_that_share_a_number_are_counted_and_not_named() -> None:
+    values = [0.5, 0.2, *[0.0] * 6]
+    rows = {"panel": ["p"] * 8, "layer": [0] * 8, "head": range(8), "value": values}
+    told = draw_tables("heatmap", {"t": pl.DataFrame(rows)}, LOOK).alt
+    assert "highest layer 0 head 0 0.5000, layer 0 head 1 0.2000 and 0 in 6 heads." in told
+    assert "lowest 0 in 6 heads." in told
+    tested = {**rows, "value": [0.5, 0.2, *[-0.1] * 6], "q": [0.01] * 6 + [0.9] * 2}
+    told = draw_tables("heatmap", {"t": pl.DataFrame(tested)}, LOOK).alt
+    assert "lowest -0.1000 in 6 heads (2 of them not significant)." in told
+
+
+def test_heads_within_the_margin_are_counted_as_shown_to_be_below_it() -> None:
+    rows = {"panel": ["p"] * 3, "layer": [0] * 3, "head": range(3), "value": [0.1, 0.2, 0.3]}
+    table = pl.DataFrame({**rows, "q": [0.01, 0.9, 0.01], "same_q": [0.01, 0.01, 0.9]})
+    told = draw_tables("heatmap", {"t": table}, LOOK).alt
+    assert "Change shown to be below the margin: 2 of 3 heads (1 of them changes significantly)." in told
+
+
 def test_a_strip_tells_its_highest_tokens_and_segment() -> None:
     rows = [("P", 0, "a", 0.1, "x"), ("P", 1, " b\n", 0.6, "y"), ("P", 2, "c", 0.3, "y")]
     names = ["panel", "position", "token", "attention", "segment"]

@@ -159,8 +159,8 @@ def lacking_words(run: Run, options: Options, names: Sequence[str], n: pl.Series
 
 def _having(of_groups: Sequence[Masses], name: str) -> tuple[int, int]:
     """How many prompts of a side have a class in some of the query groups, and how many prompts there are."""
-    lacking = np.stack([each.absent[:, each.names.index(name)] for each in of_groups])
-    return int((~lacking.all(0)).sum()), lacking.shape[1]
+    having = np.stack([(~np.isnan(each.of([name])[0])).any((1, 2)) for each in of_groups])
+    return int(having.any(0).sum()), having.shape[1]
 
 
 def models(run: Run, options: Options) -> list[str]:

@@ -199,7 +199,7 @@ def _counts(row: Row, found: int) -> str:
         return f"None of {row['heads']} heads changes significantly (q < {FALSE_DISCOVERIES})."
     counts = f"Of {row['heads']} heads, {row['up']} rose and {row['down']} fell significantly (q < {FALSE_DISCOVERIES})"
     real = row["true_at_least"]
-    sure = f"at least {real} of these {found} are real, with 95 % confidence"
+    sure = f"at least {real} of these {found} {'is' if real == 1 else 'are'} real, with 95 % confidence"
     return f"{counts}; {sure}." if real else f"{counts}."
 
 
