@@ -240,6 +240,7 @@ def test_figures_report_and_comparisons_stay_small(study: Path, tmp_path: Path) 
     assert len(told) < 10
     levels = [each for each in told if "attention on digits from the last token is" in each]
     assert [each.partition(", ")[0] for each in levels[:2]] == ["In tuned step 0", "In tuned step 1600"]
+    assert " times uniform attention (95 % interval " in levels[0]
     assert levels[1].endswith("17 checkpoints between: see a trajectory.")
     (others,) = [each for each in told if each.startswith("The same (")]
     assert others.startswith('The same (the base prompt minus "filler") in tuned step 1600: ')

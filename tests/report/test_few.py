@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from tests.analysis.conftest import performed, study
 
 TIER = "command"
 
-FIGURES = [
+FIGURES: list[dict[str, Any]] = [
     {"name": "change", "kind": "heatmap", "measure": "question", "difference": ["sentence", "filler"]},
     {"name": "why", "kind": "decomposition", "queries": "last"},
 ]

@@ -163,3 +163,16 @@ def test_a_statement_that_names_its_queries_does_not_depend_on_others(
     (want,) = verdicts(mine).iter_rows(named=True)
     told = f"it is reversed {want['flips']}." if want["flips"] else f"all {want['choices']} ways to count"
     assert told in " ".join(answer(run))
+
+
+def test_a_difference_within_the_margin_is_said_to_be_smaller_than_it(model: Path, tmp_path: Path) -> None:
+    changes = {"margin": 0.9, "headline": [{"measure": "question", "difference": ["filler", "sentence"]}]}
+    run = performed(study([{"label": "one", "source": str(model)}], **changes), tmp_path)
+    rows = pl.read_csv(run.path / "comparisons" / "classes.csv", infer_schema_length=None).filter(
+        pl.col("token_class") == "question", comparison="filler minus sentence, one", queries="last", quantity="mass"
+    )
+    (row,) = rows.iter_rows(named=True)
+    assert row["same_q"] < 0.05
+    assert not row["sure"]
+    size = f'"sentence" minus "filler": {sentences.number(-row["difference"])}'
+    assert f"differs by less than the margin of 0.9 ({size}, 95 % interval " in answer(run)[0]
