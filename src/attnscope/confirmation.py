@@ -2,7 +2,7 @@
 
 What a run finds was chosen among thousands of tests, so some of it is chance. On fresh prompts only these findings are
 tested, and only in the direction they had. If the run used all prompts of a set, its random text is drawn anew instead:
-that shows whether the findings hang on the draw, not whether they hold for other prompts.
+that shows whether the findings depend on the draw, not whether they hold for other prompts.
 """
 
 from __future__ import annotations

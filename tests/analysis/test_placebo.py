@@ -273,7 +273,7 @@ def test_signs_that_flip_are_named() -> None:
     ]
     table = pl.DataFrame(rows).with_columns(p=pl.lit(0.01))
     (row,) = verdicts(table).iter_rows(named=True)
-    assert (row["up"], row["down"], row["flips"], row["empty"]) == (2, 2, "heads: median", 0)
+    assert (row["up"], row["down"], row["flips"], row["empty"]) == (2, 2, "in the median over heads", 0)
 
 
 def test_a_flip_that_only_some_ways_show_is_said_to_be_one() -> None:
@@ -289,12 +289,13 @@ def test_a_flip_that_only_some_ways_show_is_said_to_be_one() -> None:
         )
     ]
     (row,) = verdicts(pl.DataFrame(rows).with_columns(p=pl.lit(0.01))).iter_rows(named=True)
-    assert row["flips"] == "share: characters or first, heads: median"
+    ways = "with mixed tokens counted by characters or by the first character in the median over heads"
+    assert row["flips"] == ways
     (row,) = verdicts(pl.DataFrame(rows[:4]).with_columns(p=pl.lit(0.01))).iter_rows(named=True)
-    assert row["flips"] == "share: characters, heads: median"
+    assert row["flips"] == "with mixed tokens counted by characters in the median over heads"
     more = [*rows, {**rows[2], "queries": "all", "difference": 0.3}, {**rows[4], "queries": "all", "difference": -0.3}]
     (row,) = verdicts(pl.DataFrame(more).with_columns(p=pl.lit(0.01))).iter_rows(named=True)
-    assert row["flips"] == "share: characters or first, heads: median (in 3 of 4 such ways)"
+    assert row["flips"] == f"{ways} (3 of 4 such ways to count)"
 
 
 def test_a_choice_without_tokens_is_no_agreement() -> None:
@@ -379,7 +380,7 @@ def test_with_few_prompts_a_comparison_says_that_it_can_not_tell(tiny: Path, tmp
     assert "no p can be below 0.016" in words
     assert "the smallest q that a single head can reach is" in words
     counts = [cell for sheet in sheets(found, "last") for row in sheet.rows for cell in row]
-    assert any("too few prompts to tell" in cell for cell in counts)
+    assert any("too few prompts for one head alone" in cell for cell in counts)
 
 
 def test_a_few_clusters_with_most_of_the_prompts_are_told_wherever_a_test_is_missing(
@@ -395,7 +396,7 @@ def test_a_few_clusters_with_most_of_the_prompts_are_told_wherever_a_test_is_mis
     assert "a few clusters have most of the prompts, so there is no test" in cells
     assert "a few clusters have most of the prompts, so there is no test" in answer(made)[0]
     spec = FigureSpec(name="m", kind="heatmap", measure="marks", difference=["none", "filler"])
-    assert "no test is possible with these clusters of prompts" in make_figure(made, options_of(spec)).alt
+    assert "the clusters of prompts are too few or too unequal for a test" in make_figure(made, options_of(spec)).alt
     (warning,) = [each for each in report_run(made.path).warnings if "cluster" in each]
     assert "most of the 17 prompts are in a few of 7 clusters (11 in the largest), so nothing is tested" in warning
 

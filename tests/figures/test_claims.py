@@ -23,9 +23,12 @@ from attnscope.figures.kinds.decomposition.chart import OTHERS as OTHER_QUANTITI
 from attnscope.figures.prose import Bullets, Document, Paragraph, Section, Table, plain
 
 CLAIM = re.compile(
-    r"\b(above|below|higher|lower|greater|exceeds|more|less|rises?|falls?|rose|fell|increases?|decreases?|gains?|loses?)\b"
+    r"\b(above|below|higher|lower|greater|exceeds|more|less|rises?|falls?|rose|fell|increases?|decreases?|gains?|loses?|"
+    r"largest|smallest)\b"
 )
-CAUTIOUS = re.compile(r"not tested|not significant|significant or not|within rounding error|[Ss]ignificantly")
+CAUTIOUS = re.compile(
+    r"not tested|not significant|significant or not|within rounding error|[Ss]ignificantly|shown to be below the margin"
+)
 LOOK = Look(title="A figure", y="attention", caption="A caption.")
 
 SHARES = st.floats(0, 1).map(lambda value: round(value, 4))

@@ -123,7 +123,9 @@ def test_a_map_of_a_change_grays_what_is_not_significant_and_counts_the_rest(run
     sure = int((want.q[:8] < 0.05).sum())
     told = (run.path / "figures" / "map.md").read_text(encoding="utf-8")
     least = np.nanmin(want.smallest[:8]) * np.isfinite(want.p).sum()
-    counts = "too few prompts to tell" if not sure and least >= 0.05 else f"{sure} of 8 heads"
+    counts = (
+        "too few prompts for one head alone to be significant" if not sure and least >= 0.05 else f"{sure} of 8 heads"
+    )
     assert f"Change significantly (q < 0.05): {counts}" in told
     picture = (run.path / "figures" / "map.svg").read_text(encoding="utf-8")
     assert picture.count("#bdbdbd") == 8 - sure
@@ -152,7 +154,7 @@ def test_a_difference_has_its_interval_and_its_significance() -> None:
     assert "q < 0.0001." in bars(0.1, 0.00001)
     assert "q = 0.2, not significant." in bars(0.1, 0.2)
     assert "is 0.1000; too few prompts for a test." in bars(0.1, None, pairs=4)
-    assert "is 0.1000; no test is possible with these clusters of prompts." in bars(0.1, None)
+    assert "is 0.1000; the clusters of prompts are too few or too unequal for a test." in bars(0.1, None)
     assert "two minus one, paired by prompt, is 0.1000" in bars(0.1, 0.01, pairs=None)
     assert "two is above one, 0.5000 to 0.4000, by 0.1000 (x1.25); not tested" in bars(None, None)
 

@@ -44,7 +44,7 @@ def test_lines_tell_their_peaks_and_where_they_part() -> None:
     assert "P, full, one: highest 0.5000 at position 1, 0.2000 at position 2 and 0.1000 at position 0" in told
     apart = "above at 1 of 3 positions, significant or not"
     assert f"Largest difference, two minus one: -0.4000 at position 1 (not tested); {apart}." in told
-    assert "The largest peak is 0.5000, at P, one." in told
+    assert "The largest peak is 0.5000, at P, one (not tested)." in told
     other = lines([0.1, 0.1, 0.3], [0.1, 0.5, 0.2])
     assert f"Largest difference, two minus one: +0.4000 at position 1 (not tested); {apart}." in other
 
@@ -65,10 +65,7 @@ def test_of_many_lines_the_two_furthest_apart_are_named() -> None:
 
 def test_inserted_tokens_are_compared_with_the_others_prompt_by_prompt() -> None:
     told = lines([0.1], [0.4], inserted=(0.15, 0.4))
-    assert (
-        "What an inserted token receives, on average within a prompt, and what others do, one: 0.1500 and 0.4000."
-        in told
-    )
+    assert "Mean (one): 0.1500 per inserted token, 0.4000 per other token." in told
     assert "inserted token" not in lines([0.1] * 2, [0.1, 0.5])
 
 
@@ -89,12 +86,18 @@ def test_a_fact_about_every_panel_is_told_once() -> None:
     (observed,) = (part for part in figure.reading.sections if part.heading == "Observations")
     (told,) = observed.blocks
     assert isinstance(told, Table)
-    assert told.columns == ("", "Mean over heads", "Largest mean of a layer", "Smallest mean of a layer")
+    assert told.columns == (
+        "",
+        "Mean over heads",
+        *(f"{which} mean of a layer (not tested)" for which in ("Largest", "Smallest")),
+    )
     assert told.rows == (
         ("P", "0.1500", "0.2000, at layer 1", "0.1000, at layer 0"),
         ("Q", "0.3500", "0.4000, at layer 0", "0.3000, at layer 1"),
     )
-    assert "Q: Mean over heads: 0.3500; Largest mean of a layer: 0.4000, at layer 0; Smallest" in figure.alt
+    assert (
+        "Q: Mean over heads: 0.3500; Largest mean of a layer (not tested): 0.4000, at layer 0; Smallest" in figure.alt
+    )
 
 
 def drawn(kind: str, rows: list[dict[str, Any]], tmp_path: Path) -> str:
@@ -151,7 +154,7 @@ def test_a_reading_of_many_bars_stays_short_and_does_not_repeat_itself() -> None
     bullets = [item for section in as_json(figure.reading)["sections"] for item in section["items"]]
     assert len(bullets) <= 16
     assert figure.alt.count("has the largest share") == 1
-    assert "hash has the largest share of every bar." in figure.alt
+    assert "hash has the largest share of every bar (not tested)." in figure.alt
     change = "above in Layer 1 (+0.0100), Layer 2 (+0.0100) and Layer 3 (+0.0100); not significant in Layer 0."
     assert figure.alt.count(change) == 5
     assert "b / filler against b / none, paired by prompt" in figure.alt
@@ -184,7 +187,7 @@ def test_a_map_tells_its_extremes_its_mean_and_its_signs() -> None:
     assert "lowest layer 0 head 1 -0.2000" in told
     assert "Mean over heads: 0.1500." in told
     assert "Above zero (not tested): 3 of 4 heads." in told
-    assert "Largest mean of a layer: 0.3500, at layer 1." in told
+    assert "Largest mean of a layer (not tested): 0.3500, at layer 1." in told
     assert "Above zero" not in heatmap([[0.1, 0.2]])
     assert "mean of a layer" not in heatmap([[0.1, 0.2], [0.2, 0.1]])
 
@@ -203,12 +206,30 @@ def test_a_map_says_when_its_prompts_are_too_few_to_find_a_head() -> None:
     assert few not in told(0.04, 0.4)  # several at once can be found where one alone can't
 
 
+def test_heads_that_share_a_number_are_counted_and_not_named() -> None:
+    values = [0.5, 0.2, *[0.0] * 6]
+    rows = {"panel": ["p"] * 8, "layer": [0] * 8, "head": range(8), "value": values}
+    told = draw_tables("heatmap", {"t": pl.DataFrame(rows)}, LOOK).alt
+    assert "highest layer 0 head 0 0.5000, layer 0 head 1 0.2000 and 0 in 6 heads." in told
+    assert "lowest 0 in 6 heads." in told
+    tested = {**rows, "value": [0.5, 0.2, *[-0.1] * 6], "q": [0.01] * 6 + [0.9] * 2}
+    told = draw_tables("heatmap", {"t": pl.DataFrame(tested)}, LOOK).alt
+    assert "lowest -0.1000 in 6 heads (2 of them not significant)." in told
+
+
+def test_heads_within_the_margin_are_counted_as_shown_to_be_below_it() -> None:
+    rows = {"panel": ["p"] * 3, "layer": [0] * 3, "head": range(3), "value": [0.1, 0.2, 0.3]}
+    table = pl.DataFrame({**rows, "q": [0.01, 0.9, 0.01], "same_q": [0.01, 0.01, 0.9]})
+    told = draw_tables("heatmap", {"t": table}, LOOK).alt
+    assert "Change shown to be below the margin: 2 of 3 heads (1 of them changes significantly)." in told
+
+
 def test_a_strip_tells_its_highest_tokens_and_segment() -> None:
     rows = [("P", 0, "a", 0.1, "x"), ("P", 1, " b\n", 0.6, "y"), ("P", 2, "c", 0.3, "y")]
     names = ["panel", "position", "token", "attention", "segment"]
     told = draw_tables("strip", {"t": pl.DataFrame(rows, schema=names, orient="row")}, LOOK).alt
     assert r"highest ' b\n' at 1 0.6000, 'c' at 2 0.3000 and 'a' at 0 0.1000" in told
-    assert "Largest mean of a segment's tokens: 0.4500, at y." in told
+    assert "Largest mean of a segment's tokens (not tested): 0.4500, at y." in told
 
 
 def test_a_strip_breaks_lines_where_the_text_does_and_where_it_is_full() -> None:

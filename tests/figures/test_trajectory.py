@@ -23,6 +23,7 @@ from attnscope.figures.validation import options_of
 from attnscope.figures.write import make_figure
 from attnscope.models import sharing
 from attnscope.notebook import Run
+from attnscope.report.answer import answer
 from attnscope.studies import run_study
 from tests.models import tiny
 
@@ -121,7 +122,20 @@ def test_many_lines_are_a_table_and_not_pages() -> None:
     base = np.random.default_rng(3).uniform(0, 1, 30)
     lines = [point(x, base + 0.01 * x, series=f"line {name}") for name in range(20) for x in range(20)]
     reading = words(trajectories(lines, alone))
-    assert len(reading.splitlines()) < 45
+    assert len(reading.splitlines()) < 35
+    assert "Of 20 lines, the 12 whose last value is farthest" in reading
+
+
+def test_a_table_of_lines_says_how_many_prompts_each_end_is_over() -> None:
+    base = np.random.default_rng(3).uniform(0, 1, 30)
+    lines = [
+        point(x, base[:n], series=f"line {name}", prompts=PROMPTS[:n])
+        for name in range(7)
+        for x, n in ((0, 30), (1, 9))
+    ]
+    reading = words(trajectories(lines, alone))
+    assert reading.count("(n = 30) at step 0") == reading.count("(n = 9) at step 1") == 7
+    assert reading.count(" within prompts that have both") == 7
 
 
 STUDY = """
@@ -134,6 +148,7 @@ conditions:
   - none
   - {{name: filler, insert: {{repeat: "/"}}, tokens: 4, before: question}}
 classes: {{digits: "re:[0-9]", question: segment:question}}
+headline: [digits, {{measure: digits, difference: [filler, none]}}]
 figures:
   - {{name: steps, kind: trajectory, conditions: [none]}}
   - {{name: conditions, kind: trajectory, models: [tuned]}}
@@ -221,6 +236,14 @@ def test_figures_report_and_comparisons_stay_small(study: Path, tmp_path: Path) 
     assert figures["bars"].table["bar"].unique(maintain_order=True).to_list() == ["tuned step 0", "tuned step 1600"]
     for name in ("evidence.md", "comparisons/comparisons.md"):
         assert len((run.path / name).read_text().splitlines()) < 200
+    told = answer(run)
+    assert len(told) < 10
+    levels = [each for each in told if "attention on digits from the last token is" in each]
+    assert [each.partition(", ")[0] for each in levels[:2]] == ["In tuned step 0", "In tuned step 1600"]
+    assert " times uniform attention (95 % interval " in levels[0]
+    assert levels[1].endswith("17 checkpoints between: see a trajectory.")
+    (others,) = [each for each in told if each.startswith("The same (")]
+    assert others.startswith('The same (the base prompt minus "filler") in tuned step 1600: ')
     mass = run.table("mass").filter(pl.col("model") == "tuned step 10", pl.col("condition") == "none").collect()
     want = mass.filter(pl.col("token_class") == "digits", pl.col("measure") == "received")["mass"].mean()
     shown = steps.filter(pl.col("x") == 10, pl.col("series") == "digits")["value"][0]

@@ -15,8 +15,9 @@ from attnscope.analysis.multiverse import multiverse, verdicts
 from attnscope.analysis.run import Run
 from attnscope.errors import AttnscopeError
 from attnscope.figures import sentences
-from attnscope.report.answer import LIMIT, answer, focus_of
+from attnscope.report.answer import LIMIT, answer
 from attnscope.report.comparison_page import comparison_page
+from attnscope.report.focus import focus_of
 from tests.analysis.conftest import performed, study
 
 TIER = "command"
@@ -88,7 +89,7 @@ def test_levels_of_several_conditions_are_those_of_the_table(headed: Run) -> Non
     for condition in ("none", "filler", "sentence"):
         rows = by_prompt(headed, "question", "last", condition)
         times = mean(rows["mass"]) / mean(rows["expected"])
-        value, under = sentences.number(mean(rows["mass"])), f'{times:.2g} times uniform attention, with "{condition}"'
+        value, under = sentences.number(mean(rows["mass"])), f'{times:#.2g} times uniform attention, with "{condition}"'
         assert re.search(rf"{value} \([^)]*\), {re.escape(under)}", paragraph)
 
 
@@ -160,5 +161,18 @@ def test_a_statement_that_names_its_queries_does_not_depend_on_others(
     assert set(table["queries"]) == {"last", "question"}
     mine = table if queries is None else table.filter(queries=queries)
     (want,) = verdicts(mine).iter_rows(named=True)
-    told = f"flips with {want['flips']}." if want["flips"] else f"all {want['choices']} ways to count"
+    told = f"it is reversed {want['flips']}." if want["flips"] else f"all {want['choices']} ways to count"
     assert told in " ".join(answer(run))
+
+
+def test_a_difference_within_the_margin_is_said_to_be_smaller_than_it(model: Path, tmp_path: Path) -> None:
+    changes = {"margin": 0.9, "headline": [{"measure": "question", "difference": ["filler", "sentence"]}]}
+    run = performed(study([{"label": "one", "source": str(model)}], **changes), tmp_path)
+    rows = pl.read_csv(run.path / "comparisons" / "classes.csv", infer_schema_length=None).filter(
+        pl.col("token_class") == "question", comparison="filler minus sentence, one", queries="last", quantity="mass"
+    )
+    (row,) = rows.iter_rows(named=True)
+    assert row["same_q"] < 0.05
+    assert not row["sure"]
+    size = f'"sentence" minus "filler": {sentences.number(-row["difference"])}'
+    assert f"differs by less than the margin of 0.9 ({size}, 95 % interval " in answer(run)[0]

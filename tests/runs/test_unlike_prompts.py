@@ -74,7 +74,7 @@ def test_parts_over_different_prompts_stand_side_by_side_with_their_own_interval
     assert (figure.table["low"] <= figure.table["mass"]).all()
     assert (figure.table["mass"] <= figure.table["high"]).all()
     text = json.dumps([figure.look.caption, figure.alt])
-    assert "digit in 3 of 4 prompts and hash in 2 of 4 prompts" in text
+    assert "3 of 4 prompts have digit and 2 of 4 prompts have hash" in text
     assert "side by side" in text
     assert not any(word in text for word in ("together", "of the bar", "Stacked"))
     marks = json.dumps(figure.description)
@@ -89,7 +89,7 @@ def test_parts_over_different_prompts_stand_side_by_side_with_their_own_interval
 def test_parts_over_the_same_prompts_are_stacked_also_beside_a_condition_that_inserts(unlike: Run) -> None:
     figure = bars(unlike, classes=["digit"], conditions=["none", "hinted"])
     assert figure.table["adds_up"].all()
-    assert "in 3 of 4 prompts" in figure.look.caption
+    assert "3 of 4 prompts have digit" in figure.look.caption
     assert "Stacked" in figure.alt
     assert figure.table["total_low"].is_not_null().all()
 
@@ -102,7 +102,7 @@ def test_classes_in_as_many_but_other_prompts_do_not_add_up(tmp_path: Path) -> N
     assert set(figure.table["n"]) == {2}
     assert not figure.table["adds_up"].any()
     (sentence, *_) = answer(run)
-    assert "those of 4 prompts that have the class" in sentence
+    assert "the prompts (of 4) that have the class" in sentence
     assert sentence.count("n = 2") == 2
 
 

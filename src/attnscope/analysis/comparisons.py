@@ -135,11 +135,11 @@ def _weights(run: Run, model: str) -> set[str]:
 
 
 def placebo_for(comparison: Comparison) -> Comparison | None:
-    """The placebo to read a comparison of conditions against: of one of its sides, or else of any control."""
+    """The placebo to read a comparison of conditions against: a random side, and its own second draw."""
     if comparison.kind not in ("condition", "control"):
         return None
     run, model = comparison.one.run, comparison.one.model
-    for name in (comparison.two.condition, comparison.one.condition, *run.conditions):
+    for name in (comparison.two.condition, comparison.one.condition):
         again = placebo_of(run, name)
         if again is not None:
             made = Comparison("placebo", Side(run, model, name), Side(run, model, again))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,6 +46,16 @@ class Level:
     """What uniform attention would give, of a class."""
     strongest: tuple[tuple[int, int, float], ...]
     """Layer, head and value of the heads that have most of it, chosen on the same prompts."""
+    prompts: tuple[int, ...]
+    """The numbers of the prompts that it is over."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How many prompts have a group of a series, of those that have the group that most have."""
+
+    prompts: int
+    most: int
 
 
 @dataclass(frozen=True)
@@ -60,9 +71,11 @@ class Course:
     clusters: int
     p: float | None
     """None for what changes along the series whatever a head does: later queries see more tokens."""
+    reach: tuple[Reach | None, Reach | None]
+    """For each end that is not the series' own: how many prompts have it, as fewer than half have those beyond it."""
 
 
-def level(side: Side, queries: str, measure: str, only: NDArray[np.int64] | None = None) -> Level | None:
+def level(side: Side, queries: str, measure: str, only: Sequence[int] | None = None) -> Level | None:
     """The level of a class, set or quantity; None if no prompt has it. only: the numbers of the prompts it is over."""
     run = side.run
     quantity = run.study.quantities.get(measure)
@@ -108,6 +121,7 @@ def level(side: Side, queries: str, measure: str, only: NDArray[np.int64] | None
         can_tell=can_tell,
         uniform=_uniform(side, queries, measure, prompts),
         strongest=_strongest(side, mean_of_seen(values, 0)),
+        prompts=tuple(prompts[~np.isnan(of_prompts[:, 0])].tolist()),
     )
 
 
@@ -122,9 +136,10 @@ def course(side: Side, series: str, measure: str) -> Course | None:
     if len(reached) < 2:
         return None
     first, last = reached[0], reached[-1]
+    reach = [Reach(counts[name], max(counts.values())) for name in (first, last)]
     prompts, mine, theirs = np.intersect1d(known[first][0], known[last][0], return_indices=True)
     apart = _over_heads(known[last][1][theirs]) - _over_heads(known[first][1][mine])
-    both = prompts[~np.isnan(apart[:, 0])]
+    both = prompts[~np.isnan(apart[:, 0])].tolist()
     levels = [level(side, name, measure, both) for name in (first, last)]
     if levels[0] is None or levels[1] is None or np.isnan(apart).all():
         return None
@@ -139,6 +154,7 @@ def course(side: Side, series: str, measure: str) -> Course | None:
         n=int(change.n[0]),
         clusters=int(change.clusters[0]),
         p=_known(change.p[0]) if is_tested else None,
+        reach=(None if first == names[0] else reach[0], None if last == names[-1] else reach[1]),
     )
 
 

@@ -26,6 +26,7 @@ from attnscope.analysis.received import HeadChoice, read_attention
 from attnscope.analysis.sides import MASS, Side
 from attnscope.analysis.spread import cut_to_differences
 from attnscope.text.classes import OTHER, SHARES, membership, shared_by
+from attnscope.text.groups import group_words
 from attnscope.text.segments import Span
 from attnscope.text.tokens import Token
 
@@ -35,6 +36,8 @@ SPECIAL = ("with", "without")
 OVER_HEADS = ("mean", "median")
 CHOICES = ("share", "queries", "heads", "special")
 """The columns that say what was chosen."""
+COUNTED = {"characters": "by characters", "majority": "by majority", "first": "by the first character"}
+"""How tokens that mix classes are counted, in words."""
 
 
 @lru_cache(maxsize=32)
@@ -115,12 +118,24 @@ def _common(part: pl.DataFrame, rarer: pl.DataFrame) -> str:
     for choice in CHOICES:
         values = rarer[choice].unique(maintain_order=True).to_list()
         if len(values) < part[choice].n_unique():
-            words.append(f"{choice}: {' or '.join(values)}")
+            words.append(_in_words(choice, values))
             such = such.filter(pl.col(choice).is_in(values))
     if not words:
-        return f"{len(rarer)} of {len(part)} combinations of choices"
-    some = f" (in {len(rarer)} of {len(such)} such ways)" if len(rarer) < len(such) else ""
-    return f"{', '.join(words)}{some}"
+        return f"in {len(rarer)} of {len(part)} ways to count"
+    some = f" ({len(rarer)} of {len(such)} such ways to count)" if len(rarer) < len(such) else ""
+    return f"{' '.join(words)}{some}"
+
+
+def _in_words(choice: str, values: Sequence[str]) -> str:
+    """What was chosen, such as `in the mean over heads`."""
+    either = " or ".join(group_words(value) if choice == "queries" else COUNTED.get(value, value) for value in values)
+    words = {
+        "share": f"with mixed tokens counted {either}",
+        "queries": f"from {either}",
+        "heads": f"in the {either} over heads",
+        "special": f"{either} special tokens",
+    }
+    return words[choice]
 
 
 @lru_cache(maxsize=12)  # every side is compared with several others

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from attnscope.cli import completion, options
+from attnscope.cli.speech import say
 from attnscope.errors import AttnscopeError, near
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def compare(
     if other is None:
         from attnscope.report.answer import answer
 
-        print("\n".join(answer(first)))  # noqa: T201
+        say(answer(first))
     for each in comparisons:
         _show(each, group)
     for path in written:
@@ -81,8 +82,7 @@ def _show(compared: Compared, queries: str) -> None:
 
     console = Console()
     console.print(Text(f"\n{compared.comparison.name}", style="bold"))
-    for sentence in facts(compared):
-        console.print(Text(sentence), soft_wrap=True)
+    say(facts(compared))
     for sheet in summary(compared, queries):
         columns = [*text("class"), *(Column(name, wraps=name.startswith("head")) for name in sheet.columns[1:])]
         print_grid(console, f"{queries}: {sheet.title}", columns, sheet.rows, sheet.grayed)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attnscope.cli import options
+from attnscope.cli.speech import say
 
 if TYPE_CHECKING:
     import polars as pl
@@ -49,14 +50,13 @@ def confirm(
         )
     many = sentences.prompts_in_clusters(len(result.fresh.cluster_of), result.clusters)
     if result.redrawn:
-        print(  # noqa: T201
+        about = (
             f"{many}: {run} used all prompts of its set, so these are the same ones with the random text drawn anew. "
-            "What holds does not hang on that draw; whether it holds for other prompts is open (see --prompts)"
+            "What holds does not depend on that draw; whether it holds for other prompts is open (see --prompts)"
         )
     else:
-        print(f"fresh: {many}, none of them in {run}")  # noqa: T201
-    for line in [*_limits(result), *_counts(result.heads), *_classes(result.classes)]:
-        print(line)  # noqa: T201
+        about = f"fresh: {many}, none of them in {run}"
+    say([about, *_limits(result), *_counts(result.heads), *_classes(result.classes)])
     print(f"wrote {result.fresh.path / TABLE}")  # noqa: T201
 
 

@@ -12,6 +12,7 @@ import typer
 
 from attnscope.arguments import counted
 from attnscope.cli import completion, options
+from attnscope.cli.speech import say
 from attnscope.errors import AttnscopeError
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def _summarise(outcome: Outcome, reported: Reported) -> None:
     for figure in reported.figures:
         print(f"figure {figure.name}: {reported.page.parent / 'figures' / figure.name}.{{svg,png,pdf,vl.json,csv,md}}")  # noqa: T201
     print(f"report: {reported.page}\n")  # noqa: T201
-    print("\n".join(reported.answer))  # noqa: T201
+    say(reported.answer)
 
 
 def _measured(outcome: Outcome, timings: Timings, level: Level) -> list[str]:

@@ -15,13 +15,14 @@ import numpy as np
 import polars as pl
 
 from attnscope.analysis.run import Run
-from attnscope.analysis.sides import masses
+from attnscope.analysis.sides import Masses, masses
 from attnscope.analysis.spread import CUT, INTERVAL, extent, is_cut, mean_of_seen
 from attnscope.errors import AttnscopeError
 from attnscope.figures import sentences
 from attnscope.figures.kind import Look
 from attnscope.figures.options import ClassOptions, HeadOptions, HeadSpec, Options
 from attnscope.measures.names import title_of as measure_title
+from attnscope.study.independence import FEWEST
 from attnscope.study.schema import COLOUR, DepthsSpec, layer_at
 from attnscope.text.classes import OTHER, REMOVED
 from attnscope.text.groups import group_words as group_words
@@ -114,6 +115,19 @@ def prompts_words(run: Run, n: pl.Series) -> str:
     return f"{sentences.range_of(least, most, 'prompt')} in {up_to}{sentences.counted(clusters, 'cluster')}"
 
 
+def whose_words(run: Run, group: str, measure: str) -> str:
+    """The queries that a measure is taken from; a quantity made from a series is not about one query group."""
+    quantity = run.study.quantities.get(measure)
+    titles = [] if quantity is None else [f'"{title}"' for _, title in quantity.series]
+    return f"all groups of {sentences.listed(titles)}" if titles else group_words(group)
+
+
+def few_clusters(run: Run) -> int | None:
+    """How many clusters a run's prompts are in, if these are too few for any test."""
+    clusters = len(set(run.cluster_of.values()))
+    return clusters if clusters < FEWEST else None
+
+
 def interval_words(mark: str, mean: pl.Series, low: pl.Series, high: pl.Series, n: pl.Series) -> str:
     """What a band or whisker shows, or why there is none. mark: what it is called; n: how many prompts each is over."""
     if low.is_not_null().any():
@@ -123,20 +137,38 @@ def interval_words(mark: str, mean: pl.Series, low: pl.Series, high: pl.Series, 
     return "no interval, as a few clusters have most of the prompts"
 
 
-def lacking_words(run: Run, options: Options, names: Sequence[str]) -> str:
-    """Which classes some prompts lack, as a sentence with a space before it; empty if none does."""
+def lacking_words(run: Run, options: Options, names: Sequence[str], n: pl.Series, *, summed: bool = False) -> str:
+    """Which of the classes shown some prompts lack, as a sentence with a space before it; empty if none does.
+
+    n: how many prompts each number is over. summed: the classes are added up.
+    """
     models, conditions = options.sides(run)
-    sides = [masses(run, *side, queries(run, options)) for side in product(models, conditions) if run.has(*side)]
+    title = series(run, options)
+    groups = [queries(run, options)] if title is None else [group.name for group in run.series[title]]
+    sides = [[masses(run, *side, each) for each in groups] for side in product(models, conditions) if run.has(*side)]
+    if not set(names) <= set(run.token_sets):
+        every = max(len(side[0].prompts) for side in sides)
+        most = extent(n)[1]
+        return f" Prompts without a value are left out: {most:.0f} of {every} have one." if most < every else ""
     some = []
     for name in names:
-        counts_of = [(int((~np.isnan(side.of([name])[0])).any((1, 2)).sum()), len(side.prompts)) for side in sides]
+        counts_of = [_having(side, name) for side in sides]
         counts_of = [each for each in counts_of if each[0]]  # some edits leave none of it
-        have, every = ([each[place] for each in counts_of] for place in (0, 1))
-        if have != every:
+        have, every_of = ([each[place] for each in counts_of] for place in (0, 1))
+        if have != every_of:
             counts = f"{min(have)}" if min(have) == max(have) else f"{min(have)} to {max(have)}"
-            whole = sentences.range_of(min(every), max(every), "prompt")
-            some.append(f"{class_label(run, name)} in {counts} of {whole}")
-    return f" Prompts without a class are left out of its mean: {sentences.listed(some)}." if some else ""
+            whole = sentences.range_of(min(every_of), max(every_of), "prompt")
+            some.append(f"{counts} of {whole} {'has' if max(every_of) == 1 else 'have'} {class_label(run, name)}")
+    if not some:
+        return ""
+    how = "A class that a prompt lacks counts as 0" if summed else "Prompts without a class are left out of its mean"
+    return f" {how}: {sentences.listed(some)}."
+
+
+def _having(of_groups: Sequence[Masses], name: str) -> tuple[int, int]:
+    """How many prompts of a side have a class in some of the query groups, and how many prompts there are."""
+    having = np.stack([(~np.isnan(each.of([name])[0])).any((1, 2)) for each in of_groups])
+    return int(having.any(0).sum()), having.shape[1]
 
 
 def models(run: Run, options: Options) -> list[str]:
@@ -225,10 +257,15 @@ def title(run: Run, options: Options, model: str, condition: str) -> str:
 def class_label(run: Run, name: str) -> str:
     if name in run.study.quantities:
         return (run.study.quantities[name].label or name) + _reduced(run, name)
-    specs = {**run.study.also, **run.study.classes}
-    label = (specs[name].label if name in specs else None) or name
-    others = [specs[each].label or each for each in run.manifest.overlaps.get(name, ())]
+    others = [own_label(run, each) for each in run.manifest.overlaps.get(name, ())]
+    label = own_label(run, name)
     return f"{label}, without {sentences.listed(others)}" if others else label
+
+
+def own_label(run: Run, name: str) -> str:
+    """The label that the study gives a class or set, or its name."""
+    specs = {**run.study.also, **run.study.classes}
+    return (specs[name].label if name in specs else None) or name
 
 
 def measure_words(run: Run, name: str) -> str | None:

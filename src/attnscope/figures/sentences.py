@@ -26,6 +26,12 @@ def with_interval(value: float, low: float | None, high: float | None) -> str:
     return number(value) if low is None or high is None else f"{number(value)} ({number(low)} to {number(high)})"
 
 
+def times_uniform(ratio: float) -> str:
+    """`0.94 times uniform attention`, to two digits."""
+    digits = f"{ratio:,.0f}" if ratio >= 9.95 else f"{ratio:#.2g}"
+    return f"{digits} times uniform attention"
+
+
 def rate(q: float) -> str:
     """A false discovery rate, to two digits."""
     return f"q = {q:.2g}" if q >= 1e-4 else "q < 0.0001"
@@ -59,15 +65,24 @@ def untested(prompts: float, clusters: float | None = None) -> str:
     if prompts < FEWEST:
         return "too few prompts for a test"
     if clusters is None:
-        return "no test is possible with these clusters of prompts"
+        return "the clusters of prompts are too few or too unequal for a test"
     if clusters < FEWEST:
-        return "too few clusters of prompts for a test"
+        return "too few clusters for a test"
     return "a few clusters have most of the prompts, so there is no test"
 
 
 def listed(words: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+    """`a`, `a and b`, `a, b and c`; with semicolons if one of them has a comma outside of brackets."""
+    if len(words) == 1:
+        return words[0]
+    if any("," in re.sub(r"\([^()]*\)", "", each) for each in words):
+        return f"{'; '.join(words[:-1])}; and {words[-1]}"
+    return f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def few_named(names: Sequence[str], most: int = 3) -> str:
+    """Some names; of many, the first ones and how many more there are."""
+    return listed(names) if len(names) <= most + 1 else listed([*names[:most], f"{len(names) - most} more"])
 
 
 def range_of_shares(least: float, most: float) -> str:
@@ -86,9 +101,9 @@ def largest(values: Mapping[str, float], *, most: bool = True) -> str | None:
 
 
 def extreme(values: Mapping[str, float], what: str, *, most: bool) -> str | None:
-    """A sentence about the largest (or smallest) of several; none if two share it."""
+    """A sentence about the largest (or smallest) of several; none if two share it. That is no test, and it says so."""
     found = largest(values, most=most)
-    return None if found is None else f"The {'largest' if most else 'smallest'} {what} is {found}."
+    return None if found is None else f"The {'largest' if most else 'smallest'} {what} is {found} (not tested)."
 
 
 def trend(values: Mapping[str, float], what: str) -> str | None:
@@ -139,20 +154,23 @@ def leader(values: Mapping[str, float]) -> str | None:
 
 
 def lead(where: str, values: Mapping[str, float]) -> str | None:
-    """Which of several parts is the largest, and its share of their sum."""
+    """Which of several parts is the largest, and its share of their sum; that is no test, and it says so."""
     name = leader(values)
     if name is None:
         return None
-    return f"{where}: {name} has the largest share, {100 * values[name] / sum(values.values()):.0f} % of the bar."
+    share = f"{100 * values[name] / sum(values.values()):.0f} % of the bar"
+    return f"{where}: {name} has the largest share, {share} (not tested)."
 
 
-def consistent(who: str, other: str, where: Sequence[str], above: Sequence[bool]) -> str | None:
-    """Whether one is above the other everywhere, or nowhere; of what is not tested, and it says so."""
-    if len(where) < 2:
+def consistent(who: str, other: str, gaps: Mapping[str, float]) -> str | None:
+    """Where one is above the other; of what is not tested, and it says so. gaps: the one minus the other, by place."""
+    if len(gaps) < 2:
         return None
-    if all(above):
-        return f"{who} is above {other} in all of {listed(list(where))}; not tested."
-    if not any(above):
-        return f"{who} is above {other} in none of {listed(list(where))}; not tested."
-    here = [name for name, flag in zip(where, above, strict=True) if flag]
-    return f"{who} is above {other} in {len(here)} of {len(where)}: {listed(here)}; not tested."
+    above = [place for place, gap in gaps.items() if gap > 0]
+    if not above and any(gaps.values()):
+        return consistent(other, who, {place: -gap for place, gap in gaps.items()})
+    if not above:
+        return f"{who} and {other} are equal in all of {listed(list(gaps))}."
+    if len(above) == len(gaps):
+        return f"{who} is above {other} in all of {listed(above)}; not tested."
+    return f"{who} is above {other} in {len(above)} of {len(gaps)}: {listed(above)}; not tested."

@@ -8,44 +8,24 @@ changes most clearly. Effect, interval, heads, placebo, and what can't be said.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import polars as pl
 
-from attnscope.analysis.compared import TEN, family, too_few
-from attnscope.analysis.comparisons import Comparison, Kind, comparisons, placebo_for
+from attnscope.analysis.compared import TEN, too_few
+from attnscope.analysis.comparisons import Comparison, placebo_for
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES
 from attnscope.analysis.multiverse import multiverse, verdicts
 from attnscope.analysis.run import Run
-from attnscope.analysis.sides import EVERY, MASS, Side, masses
+from attnscope.analysis.sides import MASS, masses
 from attnscope.analysis.spread import mean_of_seen
 from attnscope.figures import selection, sentences
-from attnscope.report.levels import levels_in_words
+from attnscope.report.focus import Focus, Row, focus_of, focus_of_statement, of_run, row_of
+from attnscope.report.levels import between_words, levels_in_words, quantity_words
 from attnscope.runs.evidence import NONE, UNPROVEN
-from attnscope.study.headline import HeadlineSpec
-from attnscope.study.schema import FigureSpec
 from attnscope.text.classes import OTHER
 
-Row = dict[str, Any]
-
 LIMIT = "This is where heads look, not what they use: only an intervention can show whether it matters for the answer."
-
-
-@dataclass(frozen=True)
-class Focus:
-    """What a study is mainly about."""
-
-    comparisons: list[Comparison]
-    """The same comparison in each model."""
-    queries: str
-    classes: list[str]
-    """Empty if the study doesn't say."""
-    quantity: str = MASS
-    """What is compared: attention on the classes, or a quantity, which has none."""
-    asks_queries: bool = False
-    """Whether the study asks about these queries and no others."""
 
 
 def answer(run: Run) -> list[str]:
@@ -64,7 +44,7 @@ def _statements(run: Run) -> list[str]:
         if statement.difference is None:
             words += list(levels_in_words(run, statement))
             continue
-        focus = _compared(run, statement)
+        focus = focus_of_statement(run, statement)
         sentences_of = [] if focus is None else _of_focus(run, focus, in_full=is_first)
         words += sentences_of
         is_first = is_first and not sentences_of
@@ -76,7 +56,7 @@ def _of_focus(run: Run, focus: Focus | None, *, in_full: bool = True) -> list[st
     if focus is None:
         return []
     first, *others = focus.comparisons
-    found = (_row(first, focus.queries, each, focus.quantity) for each in focus.classes or (None,))
+    found = (row_of(first, focus.queries, each, focus.quantity) for each in focus.classes or (None,))
     rows = [row for row in found if row is not None]
     if not rows:
         return []
@@ -84,7 +64,7 @@ def _of_focus(run: Run, focus: Focus | None, *, in_full: bool = True) -> list[st
     if not in_full:
         same = [_others(run, others, row)] if others else []
         return [" ".join(each for each in (_effect(run, first, row), *same, *list(_heads(row))[:1]) if each)]
-    words = [" ".join([_effect(run, first, row), *(_also(run, each) for each in more)])]
+    words = [" ".join([_effect(run, first, row), *(_also(run, first, each) for each in more)])]
     words += [_others(run, others, row)] if others else []
     words += [" ".join(_heads(row))]
     words += [" ".join([*_placebo(run, first, row), *_robust(first, rows, focus)])]
@@ -99,87 +79,6 @@ def _removed(run: Run) -> list[str]:
 
 def _unproven(run: Run) -> list[str]:
     return [UNPROVEN] if run.manifest.evidence == NONE else []
-
-
-def focus_of(run: Run) -> Focus | None:
-    """What the study is mainly about; None if there is nothing to compare."""
-    for statement in run.study.headline:
-        named = _compared(run, statement) if statement.difference is not None else None
-        if named is not None:
-            return named
-    every = [each for each in comparisons(run) if each.kind != "placebo"]
-    for figure in run.study.figures:
-        named = _named(run, figure, every)
-        if named is not None:
-            return named
-    for kind in ("control", "condition", "model"):
-        mine = [each for each in every if each.kind == kind]
-        if mine:
-            one, two = (side.condition for side in (mine[0].one, mine[0].two))
-            alike = [each for each in mine if (each.one.condition, each.two.condition) == (one, two)]
-            return Focus(alike if kind != "model" else mine[:1], run.queries[0], _classes_shown(run))
-    return None
-
-
-def _compared(run: Run, statement: HeadlineSpec) -> Focus | None:
-    """The comparison that a statement is about, in each model or under the first condition; None without prompts."""
-    one, two = statement.difference or ("", "")
-    is_class = statement.measure in run.token_sets
-    if one in run.conditions:
-        sides = [(Side(run, model, one), Side(run, model, two)) for model in run.models]
-        kind: Kind = "condition"
-    else:
-        sides, kind = [(Side(run, one, name), Side(run, two, name)) for name in run.conditions[:1]], "model"
-    every = [each for each in comparisons(run) if each.kind != "placebo"]
-    known = {frozenset((each.one, each.two)): each for each in every}  # in whichever direction the run has it
-    mine = [
-        known.get(frozenset(pair), Comparison(kind, *pair))
-        for pair in sides
-        if all(run.has(side.model, side.condition) for side in pair)
-    ]
-    queries = statement.queries or run.queries[0]
-    classes = [statement.measure] if is_class else [EVERY]
-    quantity = MASS if is_class else statement.measure
-    return Focus(mine, queries, classes, quantity, statement.queries is not None) if mine else None
-
-
-def _classes_shown(run: Run) -> list[str]:
-    """The first class that a figure names."""
-    for figure in run.study.figures:
-        extra = figure.model_dump()
-        for name in [*_listed(extra.get("classes")), *_listed(extra.get("measure"))]:
-            if name in run.token_sets and name != OTHER:
-                return [name]
-    return []
-
-
-def _listed(given: object) -> list[str]:
-    """Names in a figure's option, which may be one or several."""
-    return [given] if isinstance(given, str) else list(given) if isinstance(given, list | tuple) else []
-
-
-def _named(run: Run, figure: FigureSpec, every: list[Comparison]) -> Focus | None:
-    """What a map of a difference shows, if it is of classes and the difference is one of the run's comparisons."""
-    extra = figure.model_dump()
-    wanted, names = extra.get("difference"), _listed(extra.get("measure"))
-    if not wanted or not names or not set(names) <= set(run.token_sets):
-        return None
-    mine = [each for each in every if set(each.sides) == set(wanted)]
-    if not mine:
-        return None
-    return Focus(mine, figure.queries or run.queries[0], names)
-
-
-def _row(comparison: Comparison, queries: str, token_class: str | None, quantity: str = MASS) -> Row | None:
-    """The mean over heads of one class: the one asked for, or the one that changes most clearly."""
-    tested = family(comparison, queries, quantity)
-    if tested is None:
-        return None
-    rows = tested[1].filter(pl.col("n") > 0, pl.col("token_class") != OTHER)
-    if token_class is not None:
-        rows = rows.filter(pl.col("token_class") == token_class)
-    clearest = rows.sort(pl.col("q").is_null(), pl.col("size").abs(), descending=[False, True], nulls_last=True)
-    return next(clearest.iter_rows(named=True), None)
 
 
 def _sides(run: Run, comparison: Comparison) -> tuple[str, str]:
@@ -200,51 +99,50 @@ def _by(comparison: Comparison) -> tuple[str, str]:
     return one, two
 
 
+def _minus(run: Run, comparison: Comparison) -> str:
+    """The direction of a difference, as the study asks for it."""
+    one, two = _sides(run, comparison)
+    return f"{two} minus {one}"
+
+
 def _effect(run: Run, comparison: Comparison, row: Row) -> str:
     one, two = (f"{by} {name}" for by, name in zip(_by(comparison), _sides(run, comparison), strict=True))
-    where = "" if comparison.kind == "model" or len(run.models) == 1 else f"In {comparison.one.model}, "
+    where = "" if comparison.kind == "model" or len(run.compared_models) == 1 else f"In {comparison.one.model}, "
     what = _measured(run, row)
     over = (
         f"mean over {sentences.counted(row['heads'], 'head')} and "
         f"{sentences.prompts_in_clusters(row['n'], row['clusters'])}"
     )
+    size = f"{_minus(run, comparison)}: {_number(row['difference'])}"
+    values = f"{what} is {_number(row['two'])} {two} and {_number(row['one'])} {one}"
     if row["q"] is None:
         why = sentences.untested(row["n"], row["clusters"])
         tested = why if row["low"] is None else f"{_interval(row)}; not tested, as the edit alone changes it"
-        sentence = _untested_difference(row, what, one, two)
-        return _upper(f"{where}{sentence} ({over}; {tested}).")
+        return _upper(f"{where}{values} ({size}, {over}; {tested}).")
     tested = f"{_interval(row)}, {over}; {sentences.rate(row['q'])}"
     if row["sure"]:
         way = "higher" if row["difference"] > 0 else "lower"
-        sentence = f"{what} is {way} {two} than {one}, by {_number(abs(row['difference']))}"
-        return _upper(f"{where}{sentence} ({tested}).")
+        return _upper(f"{where}{what} is {way} {two} than {one}, by {_number(abs(row['difference']))} ({tested}).")
     if row["same_q"] is not None and row["same_q"] < FALSE_DISCOVERIES:
-        sentence = f"{what} is the same {two} and {one}, within the margin of {run.study.margin:g}"
-    elif row["low"] is not None and row["low"] * row["high"] > 0:  # only the number of tests speaks against it
-        return _upper(f"{where}{_untested_difference(row, what, one, two)} ({tested}, so not significant).")
-    else:
-        names = " and ".join(reversed(_sides(run, comparison)))
-        sentence = f"no difference in {what} between {names} can be shown"
-    return _upper(f"{where}{sentence}: {_number(row['difference'])} ({tested}).")
-
-
-def _untested_difference(row: Row, what: str, one: str, two: str) -> str:
-    values = f"{_number(row['two'])} {two} and {_number(row['one'])} {one}"
-    return f"{what} is {values}, a difference of {_number(row['difference'])}"
+        margin = f"differs by less than the margin of {run.study.margin:g}"
+        return _upper(f"{where}{what} {margin} ({size}, {tested}).")
+    if row["low"] is not None and row["low"] * row["high"] > 0:  # only the number of tests speaks against it
+        return _upper(f"{where}{values} ({size}, {tested}, so not significant).")
+    names = " and ".join(reversed(_sides(run, comparison)))
+    return _upper(f"{where}no difference in {what} between {names} can be shown ({size}, {tested}).")
 
 
 def _measured(run: Run, row: Row) -> str:
-    group = selection.group_words(row["queries"])
     if row["quantity"] == MASS:
-        return f"attention on {_class(run, row)} from {group}"
-    return f"{selection.class_label(run, row['quantity'])} (from {group})"
+        return f"attention on {_class(run, row)} from {selection.group_words(row['queries'])}"
+    return quantity_words(run, row["quantity"], row["queries"])
 
 
-def _also(run: Run, row: Row) -> str:
+def _also(run: Run, comparison: Comparison, row: Row) -> str:
     """The same comparison, of another class."""
     shown = sentences.with_interval(row["difference"], row["low"], row["high"])
     tested = "not tested" if row["q"] is None else sentences.rate(row["q"]) if row["sure"] else "not significant"
-    return f"On {_class(run, row)} the difference is {shown}, {tested}."
+    return f"On {_class(run, row)} the difference is {shown}, {tested} ({_minus(run, comparison)})."
 
 
 def _class(run: Run, row: Row) -> str:
@@ -269,19 +167,22 @@ def _others(run: Run, others: list[Comparison], row: Row) -> str:
     """The same in the other models."""
     parts = []
     for each in others:
-        other = _row(each, row["queries"], row["token_class"], row["quantity"])
+        other = row_of(each, row["queries"], row["token_class"], row["quantity"])
         if other is not None:
             place = each.one.model if each.kind != "model" else selection.condition_label(run, each.one.condition)
             shown = sentences.with_interval(other["difference"], other["low"], other["high"])
-            verdict = "" if other["sure"] else ", not tested," if other["q"] is None else ", not significant,"
-            parts.append(f"{shown}{verdict} in {place}")
-    return f"The same comparison gives {sentences.listed(parts)}." if parts else ""
+            verdict = "" if other["sure"] else ", not tested" if other["q"] is None else ", not significant"
+            parts.append(f"{place}: {shown}{verdict}")
+    if not parts:
+        return ""
+    between = "" if others[0].kind == "model" else between_words(run)
+    return f"The same ({_minus(run, others[0])}) in {'; in '.join(parts)}.{between}"
 
 
 def _heads(row: Row) -> Iterator[str]:
     if row["up"] is not None:
         if too_few(row):
-            yield f"There are too few prompts to tell which of the {row['heads']} heads change."
+            yield f"There are too few prompts for one of the {row['heads']} heads alone to be significant."
         else:
             yield _counts(row, row["up"] + row["down"])
     if row["top_ten"] is not None and row["heads"] > TEN:
@@ -298,23 +199,23 @@ def _counts(row: Row, found: int) -> str:
         return f"None of {row['heads']} heads changes significantly (q < {FALSE_DISCOVERIES})."
     counts = f"Of {row['heads']} heads, {row['up']} rose and {row['down']} fell significantly (q < {FALSE_DISCOVERIES})"
     real = row["true_at_least"]
-    sure = f"at least {real} of these {found} are real, with 95 % confidence"
+    sure = f"at least {real} of these {found} {'is' if real == 1 else 'are'} real, with 95 % confidence"
     return f"{counts}; {sure}." if real else f"{counts}."
 
 
 def _placebo(run: Run, comparison: Comparison, row: Row) -> Iterator[str]:
     null = placebo_for(comparison)
     if null is None:
-        if comparison.kind in ("condition", "control"):
+        if comparison.kind in ("condition", "control") and _is_random(run, comparison):
             yield "There is no placebo (control: redraw) to compare with."
         return
-    drawn = _row(null, row["queries"], row["token_class"], row["quantity"])
+    drawn = row_of(null, row["queries"], row["token_class"], row["quantity"])
     if drawn is None:
         return
     if drawn["up"] is None:
         found = "not tested"
     elif too_few(drawn):
-        found = "too few prompts to tell which heads changed"
+        found = "too few prompts for one head alone to be significant"
     else:
         found = f"{drawn['up'] + drawn['down'] or 'none'} of {drawn['heads']} heads changed significantly"
     shown = sentences.with_interval(drawn["difference"], drawn["low"], drawn["high"])
@@ -324,11 +225,16 @@ def _placebo(run: Run, comparison: Comparison, row: Row) -> Iterator[str]:
     yield f"Placebo ({label}, drawn twice): {shown}; {found}."
 
 
+def _is_random(run: Run, comparison: Comparison) -> bool:
+    """Whether a side would be another prompt if it were drawn again."""
+    return any(run.study.condition(side.condition).is_random for side in (comparison.one, comparison.two))
+
+
 def _robust(comparison: Comparison, rows: Sequence[Row], focus: Focus) -> Iterator[str]:
     """Whether the sign depends on how one counts, for each class that the answer is about."""
     if not comparison.paired or rows[0]["quantity"] != MASS:
         return
-    run, table = comparison.one.run, multiverse(comparison)
+    run, table = comparison.one.run, multiverse(of_run(comparison))
     if focus.asks_queries:
         table = table.filter(pl.col("queries") == focus.queries)
     found = {each["token_class"]: each for each in verdicts(table).iter_rows(named=True)} if len(table) else {}
@@ -338,7 +244,7 @@ def _robust(comparison: Comparison, rows: Sequence[Row], focus: Focus) -> Iterat
             continue
         what = f"The sign of the difference{f' on {_class(run, row)}' if len(rows) > 1 else ''}"
         if each["flips"]:
-            yield f"{what} depends on how one counts: it flips with {each['flips']}."
+            yield f"{what} depends on how one counts: it is reversed {each['flips']}."
         else:
             distinct = f", which give {sentences.counted(each['distinct'], 'different number')}"
             empty = f"; {each['empty']} more leave the class without tokens" if each["empty"] else ""
@@ -365,12 +271,12 @@ def _shares(run: Run) -> Iterator[str]:
     same = all(having == prompts for *_, having in named.values())
     words = []
     for name, (mass, times, having) in sorted(named.items(), key=lambda item: -item[1][0]):
-        facts = [f"{times:.2g} times uniform attention"] if times is not None else []
+        facts = [sentences.times_uniform(times)] if times is not None else []
         facts += [] if same else [f"n = {having}"]
         more = f" ({', '.join(facts)})" if facts else ""
         words.append(f"{mass:.0%} on {selection.class_label(run, name)}{more}")
     heads = sentences.counted(len(run.layers(model)) * len(run.heads(model)), "head")
-    many = sentences.counted(prompts, "prompt") if same else f"those of {prompts} prompts that have the class"
+    many = sentences.counted(prompts, "prompt") if same else f"the prompts (of {prompts}) that have the class"
     yield (
         f"Of the attention from {selection.group_words(queries)} in {model}, mean over {heads} and {many}, "
         f"{sentences.listed(words)}."

@@ -18,8 +18,10 @@ from attnscope.analysis.multiverse import multiverse, verdicts
 from attnscope.analysis.sides import MASS
 from attnscope.figures import sentences
 from attnscope.figures.prose import Block, Bullets, Document, Paragraph, Section, Table
-from attnscope.report.answer import Focus, answer, focus_of
+from attnscope.report.answer import answer
 from attnscope.report.comparison_tables import ends, how_compared, sign, signed
+from attnscope.report.focus import Focus, focus_of
+from attnscope.study.independence import FEWEST
 
 Row = Mapping[str, Any]
 
@@ -44,11 +46,19 @@ def comparison_page(found: Sequence[Compared]) -> Document:
     focus = _focus(found)
     families = {title: [each for each in found if each.comparison.kind in kinds] for title, kinds in FAMILIES.items()}
     tables = [_family(title, mine, focus.queries) for title, mine in families.items() if mine]
-    made = Paragraph(" ".join(dict.fromkeys(sentence for each in found for sentence in how_compared(each))))
     sections = [*_short(found), *tables, *_carriers(found, focus)]
-    return Document(
-        "Comparisons", (*sections, Section("More", (made, Bullets(tuple(filter(None, _more(found, focus.queries)))))))
-    )
+    more = tuple(filter(None, [*_made(found), *_more(found, focus.queries)]))
+    return Document("Comparisons", (*sections, Section("More", (Bullets(more),))))
+
+
+def _made(found: Sequence[Compared]) -> Iterator[str]:
+    """How the comparisons were made; what is not true of all of them says which it is about."""
+    about: dict[str, list[str]] = {}
+    for each in found:
+        for sentence in how_compared(each):
+            about.setdefault(sentence, []).append(each.comparison.name)
+    for sentence, names in about.items():
+        yield sentence if len(names) == len(found) else f"{sentences.few_named(names)}: {sentence}"
 
 
 def _focus(found: Sequence[Compared]) -> Focus:
@@ -95,7 +105,7 @@ def _carriers(found: Sequence[Compared], focus: Focus) -> Iterator[Section]:
     what = f"attention on {named}" if focus.quantity == MASS else focus.quantity
     rows: list[tuple[str, ...]] = []
     faint = []
-    for each in [each for each in found if each.comparison in focus.comparisons][:MOST_ROWS]:
+    for each in [each for each in found if focus.is_about(each.comparison)][:MOST_ROWS]:
         for row in each.overall.filter(*wanted, pl.col("n") > 0).iter_rows(named=True):
             rows.append((each.comparison.name, ends(row), *_heads(row), _strongest(each.heads.filter(*wanted))))
             faint.append(row["sure"] is False)
@@ -119,7 +129,7 @@ def _heads(row: Row) -> tuple[str, str, str]:
     if row["up"] is None:
         counts, real = "not tested", ""
     elif too_few(row):
-        counts, real = "too few prompts", ""
+        counts, real = "too few prompts for one head alone", ""
     else:
         counts = f"{row['up']} / {row['down']} of {row['heads']}"
         real = "" if row["true_at_least"] is None else f"{row['true_at_least']}"
@@ -145,7 +155,8 @@ def _more(found: Sequence[Compared], queries: str) -> Iterator[str]:
     for group in dict.fromkeys(name for each in found for name in each.overall["queries"]):
         if group != queries:
             tested, sure = _counts(found, group)
-            yield f"Queries {group}: {sure} of {tested} tested differences of classes are significant."
+            words = f"{sure} of {tested} tested differences of classes are significant"
+            yield f"Queries {group}: {words if tested else f'not tested{_clusters(found, group)}'}."
     yield _flips(found)
     yield (
         "classes.csv has every class, query group and quantity (enrichment, dilution, redistribution, ...), heads.csv "
@@ -156,6 +167,12 @@ def _more(found: Sequence[Compared], queries: str) -> Iterator[str]:
 def _counts(found: Sequence[Compared], queries: str) -> tuple[int, int]:
     rows = [each.overall.filter(pl.col("quantity") == MASS, pl.col("queries") == queries) for each in found]
     return sum(part["q"].count() for part in rows), sum(int(part["sure"].sum()) for part in rows)
+
+
+def _clusters(found: Sequence[Compared], queries: str) -> str:
+    """How many clusters there are, in brackets, if these are too few for a test."""
+    most: Any = max(each.overall.filter(pl.col("queries") == queries)["clusters"].max() or 0 for each in found)
+    return f" ({sentences.counted(most, 'cluster')})" if most < FEWEST else ""
 
 
 def _flips(found: Sequence[Compared]) -> str:
@@ -175,4 +192,5 @@ def _flips(found: Sequence[Compared]) -> str:
         if len(flips) > MOST_FLIPS
         else f": {sentences.listed(flips)}"
     )
-    return f"{len(flips)} of {choices} differences change their sign with how one counts{some}."
+    change = "changes its sign" if len(flips) == 1 else "change their signs"
+    return f"{len(flips)} of {choices} differences {change} with how one counts{some}."

@@ -13,9 +13,10 @@ from attnscope.analysis.discoveries import FALSE_DISCOVERIES, needed
 from attnscope.analysis.effects import SKEWED
 from attnscope.analysis.matching import BY_NUMBER
 from attnscope.analysis.multiverse import multiverse, verdicts
+from attnscope.analysis.run import Run
 from attnscope.analysis.sides import DILUTION, ENRICHMENT, MASS, REDISTRIBUTION, Side
 from attnscope.analysis.two_runs import PROMPTS
-from attnscope.figures import sentences
+from attnscope.figures import selection, sentences
 from attnscope.figures.prose import Paragraph, Section, Table
 from attnscope.figures.selection import laid_out
 from attnscope.measures.names import KEPT, MOVED, TAKEN
@@ -87,11 +88,15 @@ def how_compared(found: Compared) -> list[str]:
         known += [f"{sentences.counted(left, 'prompt')} that only one side has: left out."] if left else []
     else:
         known = [f"n = {len(one)} and {len(two)} prompts, different in each run, so not paired; {found.method}."]
-    overlaps = [
-        f"{name} is without {sentences.listed(others)}, which {'has' if len(others) == 1 else 'have'} these tokens."
-        for name, others in found.comparison.one.run.manifest.overlaps.items()
-    ]
-    return [*known, *_differing(found), *overlaps]
+    return [*known, *_differing(found), *_overlaps(found.comparison.one.run)]
+
+
+def _overlaps(run: Run) -> Iterator[str]:
+    """Which classes lost tokens to classes before them."""
+    for name, others in run.manifest.overlaps.items():
+        label, *labels = (selection.own_label(run, each) for each in (name, *others))
+        claims = "claims" if len(labels) == 1 else "claim"
+        yield f"Class {label} excludes tokens that {sentences.listed(labels)} {claims}."
 
 
 def facts(found: Compared) -> list[str]:
@@ -267,7 +272,7 @@ def _counts(row: Row) -> str:
     found = row["up"] + row["down"]
     same = "" if row["same"] is None else f"; {row['same']} within the margin"
     if too_few(row):
-        return f"too few prompts to tell{same}"
+        return f"too few prompts for one head alone{same}"
     real = f" (at least {row['true_at_least']} real)" if found and row["true_at_least"] else ""
     return f"{row['up']} up, {row['down']} down of {row['heads']}{real}{same}"
 
@@ -277,7 +282,7 @@ def _short_counts(row: Row) -> tuple[str, str]:
     if row["up"] is None:
         return "", ""
     if too_few(row):
-        return "too few prompts", ""
+        return "too few prompts for one head alone", ""
     return f"{row['up']} / {row['down']}", "" if row["true_at_least"] is None else f"{row['true_at_least']}"
 
 

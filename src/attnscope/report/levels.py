@@ -13,8 +13,23 @@ from attnscope.study.headline import HeadlineSpec
 
 
 def levels_in_words(run: Run, statement: HeadlineSpec) -> Iterator[str]:
-    """A paragraph for each model; none where nothing was measured."""
-    for model in run.models:
+    """A paragraph for each model, of a training for its ends; none where nothing was measured."""
+    written = list(_by_model(run, statement))
+    if written:
+        written[-1] += between_words(run)
+    yield from written
+
+
+def between_words(run: Run) -> str:
+    """How many checkpoints have no sentence of their own, as a sentence with a space before it; empty if none."""
+    between = len(run.models) - len(run.compared_models)
+    if not between:
+        return ""
+    return f" {sentences.counted(between, 'checkpoint')} between: see a trajectory."
+
+
+def _by_model(run: Run, statement: HeadlineSpec) -> Iterator[str]:
+    for model in run.compared_models:
         names = [name for name in statement.conditions or run.conditions[:1] if run.has(model, name)]
         sides = [Side(run, model, name) for name in names]
         if statement.over is not None:
@@ -24,7 +39,7 @@ def levels_in_words(run: Run, statement: HeadlineSpec) -> Iterator[str]:
             levels = [level(side, statement.queries or run.queries[0], statement.measure) for side in sides]
             words = _levels(run, statement, [each for each in levels if each is not None])
         if words:
-            where = f"In {model}, " if len(run.models) > 1 else ""
+            where = f"In {model}, " if len(run.compared_models) > 1 else ""
             sentence = f"{where}{words}"
             yield sentence[0].upper() + sentence[1:]
 
@@ -33,9 +48,9 @@ def _levels(run: Run, statement: HeadlineSpec, levels: Sequence[Level]) -> str:
     if not levels:
         return ""
     first, *others = levels
-    what = _what(run, statement.measure, selection.group_words(first.queries))
+    what = _what(run, statement.measure, first.queries)
     if others:
-        values = "; ".join(f"{_value(each)} {_under(each)}" for each in levels)
+        values = "; ".join(f"{_value(each)}{',' * bool(each.uniform)} {_under(each)}" for each in levels)
         sentence = f"{what}: {values} ({_over(levels)}; 95 % intervals{_tested(levels)})."
     else:
         interval = (
@@ -44,7 +59,7 @@ def _levels(run: Run, statement: HeadlineSpec, levels: Sequence[Level]) -> str:
         sentence = (
             f"{what} is {sentences.number(first.value)}{_times(first)} ({interval}{_over(levels)}{_tested(levels)})."
         )
-    return " ".join([sentence, *_parts(run, first), *_heads(levels), *([] if others else [_strongest(first)])])
+    return " ".join([sentence, *_parts(run, levels), *_heads(levels), *([] if others else [_strongest(first)])])
 
 
 def _strongest(each: Level) -> str:
@@ -57,10 +72,16 @@ def _interval(low: float, high: float) -> str:
     return f"{sentences.number(low)} to {sentences.number(high)}"
 
 
-def _what(run: Run, measure: str, group: str) -> str:
-    label = selection.class_label(run, measure)
-    is_class = measure in run.token_sets
-    return f"attention on {label} from {group}" if is_class else f"{label} (from {group})"
+def _what(run: Run, measure: str, queries: str) -> str:
+    if measure not in run.token_sets:
+        return quantity_words(run, measure, queries)
+    return f"attention on {selection.class_label(run, measure)} from {selection.group_words(queries)}"
+
+
+def quantity_words(run: Run, name: str, queries: str) -> str:
+    """A quantity and the queries that it is measured from, in one pair of brackets."""
+    label, group = selection.class_label(run, name), selection.whose_words(run, queries, name)
+    return f"{label[:-1]}; from {group})" if label.endswith(")") else f"{label} (from {group})"
 
 
 def _value(each: Level) -> str:
@@ -68,7 +89,7 @@ def _value(each: Level) -> str:
 
 
 def _times(each: Level) -> str:
-    return f", {each.value / each.uniform:.2g} times uniform attention," if each.uniform else ""
+    return f", {sentences.times_uniform(each.value / each.uniform)}" if each.uniform else ""
 
 
 def _under(each: Level) -> str:
@@ -101,15 +122,22 @@ def _p(value: float) -> str:
     return f"p = {value:.2g}" if value >= 1e-4 else "p < 0.0001"
 
 
-def _parts(run: Run, shown: Level) -> Iterator[str]:
-    """Of a difference between sets within prompts: what each of them receives."""
-    quantity = run.study.quantities.get(shown.measure)
-    if quantity is None or shown.null is None or any(True for _ in (*quantity.conditions, *quantity.series)):
+def _parts(run: Run, levels: Sequence[Level]) -> Iterator[str]:
+    """Of a difference between sets within prompts: what each of them receives in these prompts, per condition."""
+    first = levels[0]
+    quantity = run.study.quantities.get(first.measure)
+    if quantity is None or first.null is None or any(True for _ in (*quantity.conditions, *quantity.series)):
         return
-    parts = [(name, level(shown.side, shown.queries, name)) for _, name in quantity.token_sets]
-    known = [(selection.class_label(run, name), each) for name, each in parts if each is not None]
-    if len(known) > 1:
-        yield f"Received: {sentences.listed([f'{label} {sentences.number(each.value)}' for label, each in known])}."
+    for each in levels:
+        parts = [(name, level(each.side, each.queries, name, each.prompts)) for _, name in quantity.token_sets]
+        known = [
+            f"{selection.class_label(run, name)} {sentences.number(part.value)}"
+            for name, part in parts
+            if part is not None
+        ]
+        if len(known) > 1:
+            under = f" {_under(each)}" if len(levels) > 1 else ""
+            yield f"Received{under}: {sentences.listed(known)}."
 
 
 def _heads(levels: Sequence[Level]) -> Iterator[str]:
@@ -119,7 +147,7 @@ def _heads(levels: Sequence[Level]) -> Iterator[str]:
         start = f"{_under(each)}, ".capitalize() if len(levels) > 1 else ""
         if not each.above + each.below:
             none = f"none of {each.heads} heads differs significantly from {each.null:g} (q < {FALSE_DISCOVERIES})"
-            few = f"there are too few prompts to tell which of {each.heads} heads differ from {each.null:g}"
+            few = f"there are too few prompts for one of the {each.heads} heads alone to be significant"
             words = f"{start}{none if each.can_tell else few}."
             yield words[0].upper() + words[1:]
             continue
@@ -135,11 +163,17 @@ def _courses(run: Run, statement: HeadlineSpec, courses: Sequence[Course]) -> st
     parts = []
     for each in courses:
         start = f"{_under(each.first)}, " if len(courses) > 1 else ""
-        ends = f"{sentences.number(each.first.value)} ({each.first.queries}) to {sentences.number(each.last.value)}"
-        change = _change(each)
-        parts.append(f"{start}{what} {_way(each)} from {ends} ({each.last.queries}), by {change}{_sure(each)}")
+        first, last = (f"{sentences.number(end.value)} ({where})" for end, where in _ends(each))
+        parts.append(f"{start}{what} {_way(each)} from {first} to {last}, by {_change(each)}{_sure(each)}")
     intervals = "; 95 % intervals" if any(each.low is not None for each in courses) else ""
     return f"{'; '.join(parts)} ({_over(courses)}{intervals})."
+
+
+def _ends(each: Course) -> Iterator[tuple[Level, str]]:
+    """Both ends and where they are; if that is not the series' own end, why."""
+    for word, end, reach in zip(("first", "last"), (each.first, each.last), each.reach, strict=True):
+        why = "" if reach is None else f", the {word} that at least half of the prompts reach: "
+        yield end, f"{end.queries}{why}" + ("" if reach is None else f"{reach.prompts} of {reach.most}")
 
 
 def _change(each: Course) -> str:

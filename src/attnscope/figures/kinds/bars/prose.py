@@ -51,7 +51,7 @@ def look(run: Run, options: BarsOptions, table: pl.DataFrame) -> Look:
         title=options.title or "Where attention lands, by kind of token",
         y=options.y or "share of attention",
         caption=f"Attention from {whose}, mean over {heads} and n = {prompts}; {interval}."
-        + selection.lacking_words(run, options, selection.classes(run, options))
+        + selection.lacking_words(run, options, selection.classes(run, options), table["n"])
         + ("" if stacked else " Classes over different prompts don't add up, so their bars stand side by side.")
         + (
             " Bars that the edit alone changes are not tested."
@@ -196,8 +196,9 @@ def _comparisons(bars: Bars, groups: Sequence[str], names: Sequence[str]) -> Ite
         if any(row["against"] == one and row["q"] is not None for row in rows):
             yield _tested(rows)
         else:
-            above = [bars[group, one].total > bars[group, two].total for group in shared]
-            yield sentences.consistent(one, two, shared, above)
+            yield sentences.consistent(
+                one, two, {group: bars[group, one].total - bars[group, two].total for group in shared}
+            )
 
 
 def _pairs(bars: Bars, names: Sequence[str]) -> list[tuple[str, str]]:
@@ -254,10 +255,10 @@ def _leads(bars: Sequence[_Bar]) -> str | None:
     if not counts:
         return None
     if len(counts) == 1 and None not in leaders:
-        return f"{next(iter(counts))} has the largest share of every bar."
+        return f"{next(iter(counts))} has the largest share of every bar (not tested)."
     several = sum(len(bar.parts) > 1 for bar in bars)
     parts = [f"{name} in {count} of {several}" for name, count in counts.most_common()]
-    return f"The class with the largest share of the bar: {sentences.listed(parts)}."
+    return f"The class with the largest share of the bar (not tested): {sentences.listed(parts)}."
 
 
 def _paired(row: Row) -> str | None:

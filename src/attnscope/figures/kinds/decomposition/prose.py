@@ -23,13 +23,17 @@ MOVES = f"heads in which attention moves (q < {FALSE_DISCOVERIES})"
 
 def look(run: Run, options: DecompositionOptions, table: pl.DataFrame) -> Look:
     tested = table["low"].is_not_null().any()
-    interval = "bar: 95 % interval (bootstrap-t)" if tested else sentences.untested(extent(table["n"])[0])
+    why = sentences.untested(extent(table["n"])[0], selection.few_clusters(run))
+    interval = "bar: 95 % interval (bootstrap-t)" if tested else why
+    lacking = selection.lacking_words(
+        run, options.model_copy(update={"queries": SPLIT}), selection.classes(run, options), table["n"]
+    )
     return Look(
         title=options.title or "Diluted or redistributed",
         y=options.y or "change in attention",
         caption=f"Attention from {selection.group_words(SPLIT)}; mean over all heads and n = "
         f"{selection.prompts_words(run, table['n'])}, paired by prompt; {interval}. "
-        "Change is dilution plus redistribution; dilution relative to the base prompt is not tested.",
+        f"Change is dilution plus redistribution; dilution relative to the base prompt is not tested.{lacking}",
     )
 
 
@@ -84,4 +88,4 @@ def _verdict(rows: dict[str, Row]) -> str | None:
 def _heads(row: Row | None) -> str:
     if row is None or row["heads"] is None or row["q"] is None:
         return ""
-    return f"to it in {row['up']}, away in {row['down']} of {row['heads']}"
+    return f"towards it in {row['up']} heads, away from it in {row['down']}, of {row['heads']}"

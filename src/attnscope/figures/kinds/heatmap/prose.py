@@ -18,6 +18,7 @@ from attnscope.figures.kinds.heatmap.statistics import null_of, panels, shown_me
 from attnscope.figures.prose import Document, Strong, Text, by_panel, document
 
 TESTED = ", tested against "
+FEW = "too few prompts for one head alone to be significant"
 
 
 def look(run: Run, options: HeatmapOptions, table: pl.DataFrame) -> Look:
@@ -37,20 +38,19 @@ def look(run: Run, options: HeatmapOptions, table: pl.DataFrame) -> Look:
 
 
 def _caption(run: Run, options: HeatmapOptions, table: pl.DataFrame, measures: list[str]) -> str:
-    whose = selection.group_words(selection.queries(run, options))
+    whose = selection.whose_words(run, selection.queries(run, options), measures[0])
     title = selection.measure_words(run, measures[0])
     what = f"change in {title or 'attention'}" if options.difference else title or "attention"
-    quantity = run.study.quantities.get(measures[0])
-    along = quantity is not None and any(True for _ in quantity.series)  # then it is not about one query group
-    what = what[0].upper() + what[1:] + ("" if along else f", measured from {whose}" if title else f" from {whose}")
+    what = what[0].upper() + what[1:] + (f", measured from {whose}" if title else f" from {whose}")
     prompts = selection.prompts_words(run, table["n"])
     null = null_of(run, measures)
     alone = "one number per head" + ("" if null is None else f"{TESTED}{null:g}")
     how = f"paired by prompt{_matching(run, options)}" if options.difference else alone
     is_empty = set(measures) <= set(run.token_sets) and not (table["value"] != 0).any()
     return (
-        f"{what}, mean over n = {prompts}, {how}{_untested(options, table)}."
+        f"{what}, mean over n = {prompts}, {how}{_untested(run, options, table)}."
         + (" It is 0 everywhere: no token belongs to this class." if is_empty else "")
+        + selection.lacking_words(run, options, measures, table["n"], summed=len(measures) > 1)
         + (" Layers and heads are numbered from 1." if options.number_from else "")
     )
 
@@ -69,13 +69,13 @@ def _matching(run: Run, options: HeatmapOptions) -> str:
     return how
 
 
-def _untested(options: HeatmapOptions, table: pl.DataFrame) -> str:
+def _untested(run: Run, options: HeatmapOptions, table: pl.DataFrame) -> str:
     if not options.difference or not table["q"].is_null().any():
         return ""
     some = "" if table["q"].is_null().all() else " in some cells"
     without = table.filter(pl.col("low").is_null())
     if len(without):
-        return f"; {sentences.untested(extent(without['n'])[0])}{some}"
+        return f"; {sentences.untested(extent(without['n'])[0], selection.few_clusters(run))}{some}"
     return f"; not tested{some}, because the edit alone changes it or one side has none of it"
 
 
@@ -89,7 +89,7 @@ def write(table: pl.DataFrame, look: Look) -> Document:
         ordered = cells.sort("value", descending=True, maintain_order=True)
         none = bool((cells["q"] >= FALSE_DISCOVERIES).all()) and cells["q"].is_not_null().all()
         for word, some in (("highest", ordered.head(5)), ("lowest", ordered.reverse().head(3))):
-            heads = sentences.listed([_head(row, noted=not none) for row in some.iter_rows(named=True)])
+            heads = sentences.listed(list(_heads(cells, some, noted=not none)))
             numbers.append((Strong(title), f": {word} {heads}{'; none is significant' if none else ''}."))
         for what, words in _facts(cells, verdict):
             facts.setdefault(what, {})[title] = words
@@ -122,30 +122,52 @@ def _facts(cells: pl.DataFrame, verdict: str) -> Iterator[tuple[str, str | None]
         significant = cells.filter(pl.col("q") < FALSE_DISCOVERIES, above_floor)
         up, down = int((significant["value"] > 0).sum()), int((significant["value"] < 0).sum())
         counts = f"{len(significant)} of {heads}" + (f", {up} up and {down} down" if len(significant) else "")
-        yield f"{verdict} (q < {FALSE_DISCOVERIES})", "too few prompts to tell" if too_few(cells) else counts
+        yield f"{verdict} (q < {FALSE_DISCOVERIES})", FEW if too_few(cells) else counts
         same = cells.filter(pl.col("same_q") < FALSE_DISCOVERIES)
         if cells["same_q"].is_not_null().any():
             both = len(same.filter(pl.col("q") < FALSE_DISCOVERIES))
-            small = f", {both} of which change significantly, but by less" if both else ""
-            yield "No change, as theirs is within the study's margin", f"{len(same)} of {heads}{small}"
+            small = f" ({both} of them change{'s' * (both == 1)} significantly)" if both else ""
+            yield "Change shown to be below the margin", f"{len(same)} of {heads}{small}"
         hidden = len(cells.filter(pl.col("q") < FALSE_DISCOVERIES, ~above_floor))
         yield "Not counted, though q is small, as rounding could cause the change", f"{hidden}" if hidden else None
     elif (cells["value"] < 0).any():
         yield "Above zero (not tested)", f"{int((cells['value'] > 0).sum())} of {heads}"
     by_layer = cells.group_by("layer", maintain_order=True).agg(pl.col("value").mean())
     values = {f"layer {row['layer']}": row["value"] for row in by_layer.iter_rows(named=True)}
-    yield "Largest mean of a layer", sentences.largest(values)
-    yield "Smallest mean of a layer", sentences.largest(values, most=False)
+    yield "Largest mean of a layer (not tested)", sentences.largest(values)
+    yield "Smallest mean of a layer (not tested)", sentences.largest(values, most=False)
+
+
+def _heads(cells: pl.DataFrame, some: pl.DataFrame, *, noted: bool) -> Iterator[str]:
+    """Some heads and their numbers; where more heads have a number than would be named, only how many."""
+    for (value,), named in some.group_by("value", maintain_order=True):
+        alike = cells.filter(pl.col("value") == value)
+        if len(alike) == len(named):
+            yield from (_head(row, noted=noted) for row in named.iter_rows(named=True))
+        else:
+            yield f"{sentences.number(value) if value else 0} in {len(alike)} heads{_noted(alike) if noted else ''}"
+
+
+def _noted(alike: pl.DataFrame) -> str:
+    """Of heads with one number, in brackets: how many are not significant, if they were tested."""
+    count = sum(bool(_remark(row)) for row in alike.iter_rows(named=True))
+    if not count:
+        return ""
+    return " (not significant)" if count == len(alike) else f" ({count} of them not significant)"
 
 
 def _head(row: dict[str, Any], *, noted: bool = True) -> str:
     """A head and its number; of a change, whether it is significant, if that is to be noted."""
-    words = f"layer {row['layer']} head {row['head']} {sentences.number(row['value'])}"
-    if row["q"] is None or not noted:
-        return words
+    return f"layer {row['layer']} head {row['head']} {sentences.number(row['value'])}{_remark(row) if noted else ''}"
+
+
+def _remark(row: dict[str, Any]) -> str:
+    """Why a change does not count, in brackets; empty if it does, or was not tested."""
+    if row["q"] is None:
+        return ""
     if row["q"] >= FALSE_DISCOVERIES:
-        return f"{words} (not significant, q = {row['q']:.2g})"
-    return words if abs(row["value"]) > (row["floor"] or 0) else f"{words} (within rounding error)"
+        return f" (not significant, q = {row['q']:.2g})"
+    return "" if abs(row["value"]) > (row["floor"] or 0) else " (within rounding error)"
 
 
 def _range(what: str, table: pl.DataFrame) -> str:

@@ -19,7 +19,6 @@ from attnscope.figures.kinds.lines.options import LinesOptions
 from attnscope.figures.kinds.lines.statistics import panel_title, panels, series_of
 from attnscope.figures.prose import Document, Strong, Text, by_panel, document
 
-INSERTED = "What an inserted token receives, on average within a prompt, and what others do, "
 AMONG = "q is the false discovery rate among the positions of a line."
 OVER = {"visible": "\nmean over the queries\nthat see the token", "all": "\nmean over all queries"}
 
@@ -114,7 +113,7 @@ def write(table: pl.DataFrame, look: Look) -> Document:
                 if form == panel["form"][0]:
                     peaks[f"{title}, {name}"] = float(line["attention"].max())  # type: ignore[arg-type]
                 if inserted := _inserted(line):
-                    facts.setdefault(f"{INSERTED}{name}", {})[title] = inserted
+                    facts.setdefault(f"Mean ({name})", {})[title] = inserted
         first = panel.filter(pl.col("form") == panel["form"][0])  # in others a position holds different tokens
         found = [_parting(first), *(_differing(line) for _, line in first.group_by("series", maintain_order=True))]
         for what, words in filter(None, [*found, *_rank(panel)]):
@@ -198,7 +197,9 @@ def _unit(line: pl.DataFrame) -> str:
 
 def _inserted(line: pl.DataFrame) -> str | None:
     within, rest = line["within"][0], line["without"][0]
-    return None if within is None or rest is None else f"{sentences.number(within)} and {sentences.number(rest)}"
+    if within is None or rest is None:
+        return None
+    return f"{sentences.number(within)} per inserted token, {sentences.number(rest)} per other token"
 
 
 def _parting(part: pl.DataFrame) -> tuple[str, str] | None:

@@ -14,7 +14,9 @@ from attnscope.figures.prose import Document, Strong, Text, by_panel, document
 
 
 def look(run: Run, options: SpreadOptions, table: pl.DataFrame) -> Look:
-    whose = selection.group_words(selection.queries(run, options))
+    measures = options.measures or selection.classes(run, options)
+    summed = len(options.measures) > 1
+    whose = selection.whose_words(run, selection.queries(run, options), measures[0])
     layers, heads = selection.layers_words(run, options, options.models_of(run)), selection.heads_words(run, options)
     relative = ", relative to uniform attention" if options.value == "enrichment" else ""
     counts = table.group_by("panel", "series").len()["len"]
@@ -25,6 +27,7 @@ def look(run: Run, options: SpreadOptions, table: pl.DataFrame) -> Look:
         y=options.y or words or f"share of attention{relative}",
         caption=f"Attention from {whose}, {layers} and {heads}; each dot is one prompt of n = "
         f"{selection.prompts_words(run, counts)}, and its height within a row has no meaning; tick: mean; {bar}."
+        + selection.lacking_words(run, options, measures, counts, summed=summed)
         + (" Layers and heads are numbered from 1." if options.number_from else ""),
         number_from=options.number_from,
     )
@@ -53,7 +56,7 @@ def write(table: pl.DataFrame, look: Look) -> Document:
             ],
             "Axes": [f"Horizontal: {look.y or 'value'}; every panel has its own scale."],
             "Numbers": numbers,
-            "Observations": by_panel(panels, {"Largest mean of a row": largest}),
+            "Observations": by_panel(panels, {"Largest mean of a row (not tested)": largest}),
         },
     )
 

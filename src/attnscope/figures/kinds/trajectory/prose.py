@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import polars as pl
@@ -17,13 +17,15 @@ from attnscope.figures.prose import Document, Strong, Table, Text, document
 Row = dict[str, Any]
 
 SENTENCES = 6  # lines that are described in sentences; more are rows of a table
+MOST_ROWS = 12  # of that table
 NAMED = 6  # places named one by one
 
 
 def look(run: Run, options: TrajectoryOptions, table: pl.DataFrame) -> Look:
-    models = options.models_of(run)
+    models, measures = options.models_of(run), options.measures or selection.classes(run, options)
     series = selection.series(run, options)
-    whose = selection.group_words(selection.queries(run, options)) if series is None else _each(series)
+    group = selection.queries(run, options)
+    whose = selection.whose_words(run, group, measures[0]) if series is None else _each(series)
     heads = selection.heads_words(run, options)
     over = f"{heads} of a layer" if options.by else f"{selection.layers_words(run, options, models)} and {heads}"
     relative = ", relative to uniform attention" if options.value == "enrichment" else ""
@@ -37,6 +39,7 @@ def look(run: Run, options: TrajectoryOptions, table: pl.DataFrame) -> Look:
         y=options.y or what,
         caption=f"Attention from {whose}; mean over {over}, then over n = "
         f"{selection.prompts_words(run, table['n'])}; {band}."
+        + selection.lacking_words(run, options, measures, table["n"], summed=len(options.measures) > 1)
         + (" Layers and heads are numbered from 1." if options.number_from else ""),
         number_from=options.number_from,
     )
@@ -49,7 +52,7 @@ def _each(series: str) -> str:
 
 def _title(run: Run, options: TrajectoryOptions) -> str:
     series = selection.series(run, options)
-    return "While it is trained" if series is None else f"Along the {series}"
+    return "While it is trained" if series is None else f"By {series}"
 
 
 def write(table: pl.DataFrame, look: Look) -> Document:
@@ -61,14 +64,12 @@ def write(table: pl.DataFrame, look: Look) -> Document:
     axis = next(iter(table["axis"].drop_nulls()), "x")
     numbers: list[Text | Table] = [(Strong(name), f": {_line(rows)}") for name, rows in lines]
     if len(lines) > SENTENCES:
-        columns = ("", "first", "last", "last minus what it is compared with", "differs significantly")
-        rows = tuple((name, *_cells(rows)) for name, rows in lines)
-        numbers = [Table(columns, rows, tuple(differs(rows[-1]) is False for _, rows in lines))]
+        numbers = list(_tabled(lines))
     return document(
         look.title,
         {
             "Overview": [
-                f"Lines over the {axis}, in {sentences.counted(len(panels), 'panel')} ({sentences.listed(panels)}): "
+                f"Lines by {axis}, in {sentences.counted(len(panels), 'panel')} ({sentences.listed(panels)}): "
                 f"{sentences.listed(series)}.",
                 look.caption,
             ],
@@ -79,6 +80,22 @@ def write(table: pl.DataFrame, look: Look) -> Document:
             "Numbers": numbers,
         },
     )
+
+
+def _tabled(lines: Sequence[tuple[str, list[Row]]]) -> Iterator[Text | Table]:
+    """A row for each line; of many lines, for those whose ends are farthest from what they are compared with."""
+    shown = list(lines)
+    if len(lines) > MOST_ROWS:
+        by_size = sorted(lines, key=lambda line: -abs(line[1][-1]["difference"] or 0))
+        chosen = {name for name, _ in by_size[:MOST_ROWS]}
+        shown = [line for line in lines if line[0] in chosen]
+        yield (
+            f"Of {len(lines)} lines, the {len(shown)} whose last value is farthest from what it is compared with, "
+            "significant or not; the csv has all."
+        )
+    columns = ("", "first", "last", "last minus what it is compared with", "differs significantly")
+    rows = tuple((name, *_cells(rows)) for name, rows in shown)
+    yield Table(columns, rows, tuple(differs(rows[-1]) is False for _, rows in shown))
 
 
 def _name(panel: str, series: str, panels: Sequence[str], names: Sequence[str]) -> str:
@@ -102,14 +119,13 @@ def beside(rows: Sequence[Row]) -> str | None:
 def _line(rows: Sequence[Row]) -> str:
     """Where a line begins and ends, whether that is a change, and at which places it differs."""
     first, last = rows[0], rows[-1]
-    varies = len({row["n"] for row in rows}) > 1  # then a change is over other prompts than its ends
-    ends = [_value(row) + (f" (n = {row['n']})" if varies else "") for row in (first, last)]
+    ends = _ends(rows)
     words = f"{ends[0]} at {_at(first)}"
     if beside(rows) is not None:
         return f"{words}; at {_at(last)} {ends[1]}. {_beside(rows)}"
     if len(rows) == 1:
         return f"{words}; there is nothing to compare it with."
-    words += f"; at {_at(last)} {ends[1]}, {_change(first, last, ' within prompts that have both' if varies else '')}."
+    words += f"; at {_at(last)} {ends[1]}, {_change(first, last, _within(rows))}."
     between = [row for row in rows[1:-1] if row["q"] is not None]
     return f"{words} {_between(first, between, differs(last))}" if between else words
 
@@ -165,17 +181,33 @@ def _between(first: Row, rows: Sequence[Row], last: bool | None) -> str:
 def _cells(rows: Sequence[Row]) -> tuple[str, str, str, str]:
     first, last = rows[0], rows[-1]
     later = rows if beside(rows) is not None else rows[1:]
+    start, end = _ends(rows)
     if not later:
-        return f"{_value(first)} at {_at(first)}", "", "", ""
+        return f"{start} at {_at(first)}", "", "", ""
     change = ""
     if last["difference"] is not None:
         change = sentences.with_interval(last["difference"], last["difference_low"], last["difference_high"])
+        change += _within(rows)
         change += f", {sentences.rate(last['q'])}" if last["q"] is not None else ", not tested"
         change += ", not significant" if differs(last) is False else ""
     different = [row for row in later if differs(row)]
     count = f"{len(different)} of {len(later)}"
     some = f" ({_places(different)})" if 0 < len(different) < len(later) and len(different) <= NAMED else ""
-    return f"{_value(first)} at {_at(first)}", f"{_value(last)} at {_at(last)}", change, f"{count}{some}"
+    return f"{start} at {_at(first)}", f"{end} at {_at(last)}", change, f"{count}{some}"
+
+
+def _ends(rows: Sequence[Row]) -> list[str]:
+    """The first and the last value of a line, with how many prompts they are over, if that changes."""
+    return [_value(row) + (f" (n = {row['n']})" if _varies(rows) else "") for row in (rows[0], rows[-1])]
+
+
+def _within(rows: Sequence[Row]) -> str:
+    """Which prompts a change is over, where its ends are over others."""
+    return " within prompts that have both" if _varies(rows) else ""
+
+
+def _varies(rows: Sequence[Row]) -> bool:
+    return len({row["n"] for row in rows}) > 1
 
 
 def _places(rows: Sequence[Row]) -> str:
