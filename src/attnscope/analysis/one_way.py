@@ -34,6 +34,8 @@ def one_way(one: Side, two: Side, queries: str, quantity: str) -> set[str]:
         return {*one.run.token_sets, EVERY} if _inserts_more(one, two) else set()
     derived = one.run.study.quantities.get(quantity)
     if derived is not None:
+        if {name for _, name in derived.conditions} & {one.condition, two.condition}:
+            return {EVERY}  # it is 0 there by construction
         changed = one_way(one, two, queries, MASS) & {name for _, name in derived.token_sets}
         return {EVERY} if changed else set()
     if quantity not in (MASS, ENRICHMENT) or same_edits(one, two):

@@ -13,14 +13,16 @@ import altair as alt
 import numpy as np
 import polars as pl
 
+from attnscope.analysis.means import BY_T
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import masses
-from attnscope.analysis.spread import CUT, INTERVAL, extent, is_cut, mean_of_seen
+from attnscope.analysis.spread import CUT, extent, is_cut, mean_of_seen
 from attnscope.errors import AttnscopeError
 from attnscope.figures import sentences
 from attnscope.figures.kind import Look
 from attnscope.figures.options import ClassOptions, HeadOptions, HeadSpec, Options
 from attnscope.measures.names import title_of as measure_title
+from attnscope.study.independence import FEWEST
 from attnscope.study.schema import COLOUR, DepthsSpec, layer_at
 from attnscope.text.classes import OTHER, REMOVED
 from attnscope.text.groups import group_words as group_words
@@ -106,13 +108,18 @@ def prompts_words(run: Run, n: pl.Series) -> str:
     return f"{sentences.range_of(least, most, 'prompt')} in {up_to}{sentences.counted(clusters, 'cluster')}"
 
 
-def interval_words(mark: str, mean: pl.Series, low: pl.Series, high: pl.Series, n: pl.Series) -> str:
+def interval_words(
+    mark: str, mean: pl.Series, low: pl.Series, high: pl.Series, n: pl.Series, *, interval: str = BY_T
+) -> str:
     """What a band or whisker shows, or why there is none. mark: what it is called; n: how many prompts each is over."""
     if low.is_not_null().any():
-        return f"{mark}: {INTERVAL}{CUT if is_cut(mean, low, high) else ''}"
+        some = f" (none below {FEWEST} prompts or clusters)" if low.is_null().any() else ""
+        return f"{mark}: {interval}{CUT if is_cut(mean, low, high) else ''}{some}"
     if extent(n)[1] <= 1:
         return "one prompt, so no interval"
-    return "no interval, as a few clusters have most of the prompts"
+    if extent(n)[1] < FEWEST:
+        return f"no interval, as there are fewer than {FEWEST} prompts"
+    return "no interval, as there are too few clusters of prompts, or a few have most of them"
 
 
 def lacking_words(run: Run, options: Options, names: Sequence[str]) -> str:
