@@ -64,15 +64,16 @@ def by_prompt(run: Run, model: str, *classes: str) -> pl.DataFrame:
 
 def test_a_bar_is_compared_with_its_groups_first_within_prompts(run: Run) -> None:
     bars = pl.read_csv(run.path / "figures" / "mass.csv")
-    means = [by_prompt(run, model).group_by("prompt", "layer").agg(pl.col("mass").mean()) for model in run.models]
-    both = means[0].join(means[1], on=["prompt", "layer"]).sort("prompt", "layer")
-    apart = (both["mass_right"] - both["mass"]).to_numpy().reshape(8, 2)
-    want = effects(apart, seed=run.study.seed)
+    apart = []
+    for names in ((), *((name,) for name in run.classes)):  # the bar, and with it every class, in all layers
+        means = [by_prompt(run, model, *names)["mass"].to_numpy().reshape(8, 2, 4).mean(2) for model in run.models]
+        apart.append(means[1] - means[0] if names != ("both",) else np.full((8, 2), np.nan))  # which has no token
+    want = effects(np.concatenate(apart, 1), pools=np.repeat(range(len(apart)), 2).tolist(), seed=run.study.seed)
     second = bars.filter(pl.col("bar") == "two").unique("group", maintain_order=True)
     assert second["against"].to_list() == ["one", "one"]
     assert second["pairs"].to_list() == [8, 8]
     for column, numbers in (("difference", want.mean), ("difference_low", want.low), ("q", want.q)):
-        assert second[column].to_list() == pytest.approx(numbers.tolist())
+        assert second[column].to_list() == pytest.approx(numbers[:2].tolist())
     assert bars.filter(pl.col("bar") == "one")["difference"].null_count() == 4
     told = (run.path / "figures" / "mass.md").read_text(encoding="utf-8")
     assert f"Layer 0: two minus one, paired over 8 prompts, is {want.mean[0]:.4f}" in told

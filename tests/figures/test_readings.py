@@ -162,8 +162,9 @@ def test_a_reading_of_many_bars_stays_short_and_does_not_repeat_itself() -> None
 
 
 def test_intervals_of_shares_end_at_0_and_1() -> None:
-    prompts = pl.DataFrame({"bar": ["a", "a", "b", "b"], "prompt": [0, 1, 0, 1], "mass": [0.62, 1.0, 0.01, 0.1]})
-    means = mean_over_prompts(prompts, ["bar"], "mass", {0: 0, 1: 1})
+    masses = [0.62, 1.0, 1.0, 1.0, 1.0, 1.0, *([0.0] * 5), 0.1]
+    prompts = pl.DataFrame({"bar": ["a"] * 6 + ["b"] * 6, "prompt": [*range(6)] * 2, "mass": masses})
+    means = mean_over_prompts(prompts, ["bar"], "mass", {prompt: prompt for prompt in range(6)})
     assert means["high"][0] > 1
     assert means["low"][1] < 0
     cut = cut_to_shares(means, "low", "high")

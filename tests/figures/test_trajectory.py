@@ -80,7 +80,35 @@ def test_clusters_widen_intervals_and_shares_stay_between_0_and_1() -> None:
     two = trajectories([point(0, values, bounds=(0, 1))], lambda prompts: np.asarray(prompts) // 3)
     width = [table["high"][0] - table["low"][0] for table in (one, two)]
     assert width[1] > 1.5 * width[0]
-    assert trajectories([point(0, [0.0, 0.9], prompts=PROMPTS[:2], bounds=(0, 1))], alone)["low"][0] == 0
+    assert trajectories([point(0, [0.0] * 5 + [0.9], prompts=PROMPTS[:6], bounds=(0, 1))], alone)["low"][0] == 0
+
+
+def test_few_prompts_have_a_mean_and_no_interval() -> None:
+    table = trajectories([point(0, [0.1] * 4 + [0.9], prompts=PROMPTS[:5])], alone)
+    assert table["value"][0] == pytest.approx(0.26)
+    assert table["low"][0] is table["high"][0] is None
+
+
+def test_changes_of_shares_end_at_minus_1_and_1_and_those_of_contrasts_at_2() -> None:
+    values = np.array([0.0] * 5 + [1.0])
+    ends = []
+    for bounds in ((0.0, 1.0), (-1.0, 1.0), (-np.inf, np.inf)):
+        lines = [
+            point(x, each, prompts=PROMPTS[:6], bounds=bounds) for x, each in enumerate((values, values[::-1] * 9))
+        ]
+        ends.append(trajectories(lines, alone)["difference_high"][1])
+    assert ends[:2] == [1, 2]
+    assert ends[2] > 2
+
+
+def test_what_is_tested_together_is_a_family() -> None:
+    chance = np.random.default_rng(5)
+    base = chance.uniform(0, 1, 30)
+    lines = [
+        point(x, base + chance.normal(0.01 * x, 0.05, 30), series=name, family=name) for name in "ab" for x in range(6)
+    ]
+    together, alone_ = trajectories(lines, alone), trajectories(lines[:6], alone)
+    assert together.filter(series="a")["q"].to_list() == alone_["q"].to_list()
 
 
 def words(table: pl.DataFrame) -> str:

@@ -83,3 +83,10 @@ def test_a_token_over_a_border_belongs_to_where_most_of_it_is() -> None:
     tokens = [Token(0, 1, "x", 0, 1), Token(1, 1, "xy", 1, 3), Token(2, 1, "yy", 3, 5), Token(3, 1, "</s>", 5, 5)]
     assert segments_of(tokens, made.spans) == ["a", "a", "b", TEMPLATE]
     assert segments_of([Token(0, 1, "xxyyy", 0, 5)], made.spans) == ["b"]
+
+
+def test_a_special_token_is_of_the_template_unless_an_edit_inserts_it() -> None:
+    made = lay_out([(None, [Piece("a", "<s>"), Piece(INSERTED, "<s>"), Piece("a", "x")])], None)
+    tokens = [Token(0, 1, "<s>", 0, 0, special=True), Token(1, 1, "<s>", 0, 3, special=True)]
+    tokens += [Token(2, 1, "<s>", 3, 6, special=True), Token(3, 2, "x", 6, 7), Token(4, 2, "</s>", 7, 7, special=True)]
+    assert segments_of(tokens, made.spans) == [TEMPLATE, TEMPLATE, INSERTED, "a", TEMPLATE]

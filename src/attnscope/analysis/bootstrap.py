@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
 from attnscope.analysis.spread import CONFIDENCE
-from attnscope.study.independence import lopsided
+from attnscope.study.independence import testable
 
 Floats = NDArray[np.float64]
 
@@ -89,10 +89,10 @@ class Sample:
 
     @cached_property
     def half_width(self) -> Floats:
-        """Half the width of Student's interval of the mean; NaN below two clusters, or if few have most prompts."""
+        """Half the width of Student's interval of the mean; NaN where there would be no test either."""
         with np.errstate(invalid="ignore"):
             half: Floats = stdtrit(self.count - 1, (1 + CONFIDENCE) / 2) * np.sqrt(self.variance)
-        return np.where(lopsided(self.sizes), np.nan, half)
+        return np.where(testable(self.sizes), half, np.nan)
 
     @cached_property
     def skew(self) -> Floats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -13,14 +13,16 @@ from numpy.typing import NDArray
 
 from attnscope.analysis.cache import cached_result
 from attnscope.analysis.comparisons import Comparison
+from attnscope.analysis.derived import derived_values
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES, discoveries, needed, true_at_least
 from attnscope.analysis.effects import Clusters, effects, unpaired_effects
 from attnscope.analysis.halves import halves
 from attnscope.analysis.matching import Matching, matched
 from attnscope.analysis.one_way import one_way
+from attnscope.analysis.ranges import bounds_of
 from attnscope.analysis.ranking import reliability
-from attnscope.analysis.sides import ENRICHMENT, MASS
-from attnscope.analysis.spread import mean_of_seen
+from attnscope.analysis.sides import ENRICHMENT, EVERY, MASS, Side
+from attnscope.analysis.spread import Bounds, cut_to_differences, mean_of_seen
 from attnscope.analysis.values import Values, quantities, values_of
 
 Floats = NDArray[np.float64]
@@ -36,7 +38,12 @@ MORE = ("clusters", "error", "size_low", "size_high", "skew", "smallest_p", "sam
 OF_HEADS = ("half", "other_half", "chosen", "held")
 OF_CLASSES = ("median", "rising", "falling", "top_ten", "true_at_least", "tested", "chosen", "held", "same")
 """Columns that come after the others, so that earlier ones keep their places."""
+_TESTS = ("p", "q", "same_q", "sure", "chosen", "held")
+_TESTS_OF_HEADS = (*_TESTS, "half", "other_half")
+_TESTS_OF_CLASSES = (*_TESTS, "up", "down", "true_at_least", "same")
 TEN = 10
+SAME = 1e-12
+"""Numbers that are no further apart are the same, but for the order in which they were added up."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,8 @@ class Compared:
     heads: pl.DataFrame
     """queries, quantity, token_class, layer, head, layer_two, head_two, the statistics, floor, sure, rank.
 
-    q is over all heads and classes of one query group and quantity; null for what can only go one way. floor: the mean
+    q is over all heads and classes of one query group and quantity; of a quantity that differs by just what a class's
+    mass differs by, it is that of the class. Null for what can only go one way. floor: the mean
     effect of rounding; null if unknown. sure: q is small enough and the difference is above the floor. rank: by size of
     the difference, from 1. half, other_half: the mean difference in one half of the prompts and in the other; chosen:
     significant in the one; held: also in the other, with the same sign. Null where there are too few prompts to split.
@@ -117,7 +125,107 @@ def _family(comparison: Comparison, queries: str, quantity: str) -> tuple[pl.Dat
     if all(np.isnan(each.values).all() for pair in pairs for each in pair):  # no prompt has the quantity
         return None
     matching = matched(comparison.one, comparison.two)
+    if len(pairs) == 1 and pairs[0][0].token_class == EVERY:
+        sides = _sides(comparison, matching, *pairs[0])
+        name = _class_with(comparison, queries, _compared_prompts(comparison, *pairs[0]), sides)
+        if name is not None:
+            return _as_class(comparison, pairs[0], sides, name)
     return _tested(comparison, matching, pairs, comparison.one.run.study.seed)
+
+
+def level_as_difference(side: Side, queries: str, name: str) -> tuple[pl.DataFrame, dict[str, Any]] | None:
+    """The rows of a comparison, by head and of their mean, that a quantity's level under a condition is.
+
+    A calibrated class is its mass under the condition minus that under another one. None for other quantities.
+    """
+    quantity = side.run.study.quantities.get(name)
+    for _, other in () if quantity is None else quantity.conditions:
+        if other == side.condition or not side.run.has(side.model, other):
+            continue
+        comparison = Comparison("condition", replace(side, condition=other), side)
+        prompts, values = derived_values(side, queries, name)
+        change = values.reshape(len(values), -1)
+        token_class = _class_with(comparison, queries, prompts, (np.zeros_like(change), change))
+        tested = None if token_class is None else family(comparison, queries, MASS)
+        if tested is not None:
+            heads, overall = (each.filter(pl.col("token_class") == token_class) for each in tested)
+            return heads, overall.row(0, named=True)
+    return None
+
+
+def class_with_change(comparison: Comparison, queries: str, prompts: NDArray[np.int64], change: Floats) -> str | None:
+    """The class or set whose mass changes by just as much in every head and prompt. change: (prompts, pairs)."""
+    return _class_with(comparison, queries, prompts, (np.zeros_like(change), change)) if comparison.paired else None
+
+
+def _class_with(
+    comparison: Comparison, queries: str, prompts: NDArray[np.int64], sides: tuple[Floats, Floats]
+) -> str | None:
+    """The class or set with the same differences, so that this is one difference under two names."""
+    mine = [sides[1] - sides[0]] if comparison.paired else list(sides)
+    numbers, masses_of = _masses_compared(comparison, queries)
+    if comparison.paired and not np.array_equal(prompts, numbers):
+        missing = np.isin(numbers, prompts)
+        if not np.isin(prompts, numbers).all():
+            return None
+        placed = np.full((len(numbers), mine[0].shape[1]), np.nan)
+        placed[missing] = mine[0]
+        mine = [placed]
+    for name, pair in masses_of.items():
+        theirs = [pair[1] - pair[0]] if comparison.paired else list(pair)
+        if all(
+            one.shape == two.shape and np.allclose(one, two, rtol=0, atol=SAME, equal_nan=True)
+            for one, two in zip(mine, theirs, strict=True)
+        ):
+            return name
+    return None
+
+
+@lru_cache(maxsize=4)
+def _masses_compared(
+    comparison: Comparison, queries: str
+) -> tuple[NDArray[np.int64], dict[str, tuple[Floats, Floats]]]:
+    """The prompts, and by class and set the masses of both sides: (prompts, pairs of heads)."""
+    first = {each.token_class: each for each in values_of(comparison.one, queries, MASS)}
+    matching, found = matched(comparison.one, comparison.two), {}
+    prompts: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+    for two in values_of(comparison.two, queries, MASS):
+        if two.token_class in first:
+            one = first[two.token_class]
+            sides = _sides(comparison, matching, one, two)
+            found[two.token_class] = _with_zeros(comparison, *sides, one, two) if comparison.paired else sides
+            prompts = _compared_prompts(comparison, one, two)
+    return prompts, found
+
+
+def _compared_prompts(comparison: Comparison, one: Values, two: Values) -> NDArray[np.int64]:
+    """The prompts of both sides, if they are paired."""
+    return np.intersect1d(one.prompts, two.prompts) if comparison.paired else two.prompts
+
+
+def _as_class(
+    comparison: Comparison, pair: tuple[Values, Values], sides: tuple[Floats, Floats], name: str
+) -> tuple[pl.DataFrame, pl.DataFrame] | None:
+    """The tables of a quantity whose difference is that of a class's mass: its tests and intervals are those."""
+    queries, quantity = pair[0].queries, pair[0].quantity
+    tables = family(comparison, queries, MASS)
+    if tables is None:
+        return None
+    whole = _over_heads(comparison, sides[0][:, None], sides[1][:, None])
+    missing = np.isnan(sides[0]) | np.isnan(sides[1]) if comparison.paired else np.zeros((1, 1), dtype=bool)
+    levels = [[mean_of_seen(np.where(missing, np.nan, each), 0) for each in sides]]
+    levels.append([mean_of_seen(each, 0) for each in whole])
+    untested = EVERY in one_way(comparison.one, comparison.two, queries, quantity)
+    made = []
+    for table, (one, two), tests in zip(tables, levels, (_TESTS_OF_HEADS, _TESTS_OF_CLASSES), strict=True):
+        rows = table.filter(pl.col("token_class") == name).with_columns(
+            pl.Series("one", one).fill_nan(None),
+            pl.Series("two", two).fill_nan(None),
+            quantity=pl.lit(quantity),
+            token_class=pl.lit(EVERY),
+        )
+        made.append(rows.with_columns(pl.lit(None, rows.schema[each]).alias(each) for each in tests * untested))
+    return made[0], made[1]
 
 
 def _prompts_of(comparison: Comparison, one: Values, two: Values) -> int:
@@ -145,8 +253,10 @@ def _tested(
     )
     untested = _untested(comparison, family, ones, twos)
     of_heads = np.repeat(untested, ones.shape[2])
+    bounds = bounds_of(comparison.one.run, family[0][0].quantity)
+    by_head, by_class = (_within(each, bounds) for each in (by_head, by_class))
     if family[0][0].quantity == MASS:
-        by_head, by_class = _as_shares(by_head), _as_shares(by_class)
+        by_head, by_class = _without_nothing(by_head), _without_nothing(by_class)
     by_head = _without_tests(by_head, of_heads).with_columns(_SURE)
     by_head = by_head.with_columns(
         **_halves(comparison, family[0][0].quantity, ones, twos, of_heads, clusters[0], of_class, seed)
@@ -251,11 +361,17 @@ def _untested(
     return np.asarray(by_edits | one | two)
 
 
-def _as_shares(table: pl.DataFrame) -> pl.DataFrame:
-    """Differences of shares lie between -1 and 1, and what neither side has any of has no interval."""
+def _within(table: pl.DataFrame, bounds: Bounds) -> pl.DataFrame:
+    """Intervals cut to the differences that there can be. bounds: of the quantity."""
+    low, high = (table[name].cast(pl.Float64).fill_null(np.nan).to_numpy() for name in ("low", "high"))
+    cut = zip(("low", "high"), cut_to_differences(low, high, bounds), strict=True)
+    return table.with_columns(pl.Series(name, values).fill_nan(None) for name, values in cut)
+
+
+def _without_nothing(table: pl.DataFrame) -> pl.DataFrame:
+    """What neither side has any of has no interval."""
     none = (pl.col("one") == 0) & (pl.col("two") == 0)
-    ends = pl.col("low", "high").clip(-1, 1)
-    return table.with_columns(pl.when(~none).then(ends))
+    return table.with_columns(pl.when(~none).then(pl.col("low", "high")))
 
 
 def _without_tests(table: pl.DataFrame, untested: NDArray[np.bool_]) -> pl.DataFrame:

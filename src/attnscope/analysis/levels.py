@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
-from attnscope.analysis.bootstrap import Sample
+from attnscope.analysis.compared import level_as_difference
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES, needed
 from attnscope.analysis.effects import effects
+from attnscope.analysis.means import interval_of
 from attnscope.analysis.measures import measure_values
+from attnscope.analysis.ranges import bounds_shown
 from attnscope.analysis.sides import Side, masses
-from attnscope.analysis.spread import mean_of_seen
+from attnscope.analysis.spread import cut_to_differences, mean_of_seen
 
 Floats = NDArray[np.float64]
 
@@ -88,22 +92,16 @@ def level(side: Side, queries: str, measure: str, only: Sequence[int] | None = N
     clusters = run.clusters(prompts)
     of_prompts = _over_heads(values)
     whole = effects(of_prompts - (null or 0.0), clusters=clusters, seed=run.study.seed)
-    if null is None:  # the interval that bars, spreads and trajectories have
-        sample = Sample.of(of_prompts, clusters)
-        ends = sample.mean - sample.half_width, sample.mean + sample.half_width
-    else:  # the one that agrees with the test
-        ends = whole.low + null, whole.high + null
-    bounds = (0.0, 1.0) if quantity is None else quantity.bounds
-    low, high = (_known(np.clip(each[0], *bounds)) for each in ends)
-    above = below = None
-    can_tell = True
-    if null is not None:
-        flat = values.reshape(len(values), -1) - null
-        heads = effects(flat, clusters=clusters, seed=run.study.seed)
-        sure = heads.q < FALSE_DISCOVERIES
-        tested = int((~np.isnan(heads.p)).sum())
-        can_tell = bool(tested) and needed(float(np.nanmin(heads.smallest)), tested) == 1
-        above, below = int((sure & (heads.mean > 0)).sum()), int((sure & (heads.mean < 0)).sum())
+    bounds = bounds_shown(run, [measure], enrichment=False)
+    low, high = interval_of(of_prompts[:, 0], clusters, bounds=bounds, null=null, seed=run.study.seed)
+    p = None if null is None else _known(whole.p[0])
+    heads = None if null is None else _heads(values - null, clusters, run.study.seed)
+    paired = level_as_difference(side, queries, measure) if only is None else None
+    if paired is not None:
+        low, high, p = (paired[1][name] for name in ("low", "high", "p"))
+        heads = _compared_heads(*paired)
+    if quantity is not None and side.condition in {name for _, name in quantity.conditions}:
+        p = heads = None  # 0 by construction
     return Level(
         side=side,
         queries=queries,
@@ -114,11 +112,11 @@ def level(side: Side, queries: str, measure: str, only: Sequence[int] | None = N
         n=int(whole.n[0]),
         clusters=int(whole.clusters[0]),
         heads=values.shape[1] * values.shape[2],
-        p=None if null is None else _known(whole.p[0]),
+        p=p,
         null=null,
-        above=above,
-        below=below,
-        can_tell=can_tell,
+        above=None if heads is None else heads.above,
+        below=None if heads is None else heads.below,
+        can_tell=heads is None or heads.can_tell,
         uniform=_uniform(side, queries, measure, prompts),
         strongest=_strongest(side, mean_of_seen(values, 0)),
         prompts=tuple(prompts[~np.isnan(of_prompts[:, 0])].tolist()),
@@ -145,17 +143,45 @@ def course(side: Side, series: str, measure: str) -> Course | None:
         return None
     change = effects(apart, clusters=run.clusters(prompts), seed=run.study.seed)
     is_tested = quantity is not None and quantity.relative
+    low, high = cut_to_differences(change.low, change.high, bounds_shown(run, [measure], enrichment=False))
     return Course(
         first=levels[0],
         last=levels[1],
         difference=float(change.mean[0]),
-        low=_known(change.low[0]),
-        high=_known(change.high[0]),
+        low=_known(low[0]),
+        high=_known(high[0]),
         n=int(change.n[0]),
         clusters=int(change.clusters[0]),
         p=_known(change.p[0]) if is_tested else None,
         reach=(None if first == names[0] else reach[0], None if last == names[-1] else reach[1]),
     )
+
+
+@dataclass(frozen=True)
+class _Heads:
+    """How many heads are significantly above and below a null, and whether there are prompts enough for one alone."""
+
+    above: int
+    below: int
+    can_tell: bool
+
+
+def _heads(apart: Floats, clusters: NDArray[np.int64], seed: int) -> _Heads:
+    """apart: (prompts, layers, heads), minus the null."""
+    found = effects(apart.reshape(len(apart), -1), clusters=clusters, seed=seed)
+    sure, tested = found.q < FALSE_DISCOVERIES, int((~np.isnan(found.p)).sum())
+    can_tell = bool(tested) and needed(float(np.nanmin(found.smallest)), tested) == 1
+    return _Heads(int((sure & (found.mean > 0)).sum()), int((sure & (found.mean < 0)).sum()), can_tell)
+
+
+def _compared_heads(heads: pl.DataFrame, overall: Mapping[str, Any]) -> _Heads | None:
+    """The same, of the rows of a comparison; None where it is not tested."""
+    if heads["q"].is_null().all():
+        return None
+    above, below = (
+        int(heads.filter(pl.col("q") < FALSE_DISCOVERIES, pl.col("difference") * way > 0).height) for way in (1, -1)
+    )
+    return _Heads(above, below, needed(overall["smallest_p"], overall["tested"]) == 1)
 
 
 def _values(side: Side, queries: str, measure: str) -> tuple[NDArray[np.int64], Floats]:

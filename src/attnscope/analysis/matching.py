@@ -46,7 +46,7 @@ def matched(one: Side, two: Side) -> Matching:
         return _by_number(one)
     pairs = []
     for layer, mine in enumerate(first):
-        other = _opposite(one, two, layer)
+        other = opposite(one, two, layer)
         apart = np.abs(mine[:, None] - second[other][None]).sum(-1)
         pairs += [(layer, row, other, column) for row, column in zip(*linear_sum_assignment(apart), strict=True)]
     places = np.array(pairs, dtype=np.int64).T
@@ -69,7 +69,7 @@ def _shape(side: Side) -> tuple[int, list[int], list[int]]:
     return side.run.depth(side.model), side.run.layers(side.model), side.run.heads(side.model)
 
 
-def _opposite(one: Side, two: Side, place: int) -> int:
+def opposite(one: Side, two: Side, place: int) -> int:
     """The index of the second model's measured layer that is nearest in relative depth to a layer of the first."""
     depth = one.run.layers(one.model)[place] / one.run.depth(one.model)
     wanted, measured = layer_at(depth, two.run.depth(two.model)), two.run.layers(two.model)

@@ -34,13 +34,15 @@ def one_way(one: Side, two: Side, queries: str, quantity: str) -> set[str]:
         return {*one.run.token_sets, EVERY} if _inserts_more(one, two) else set()
     derived = one.run.study.quantities.get(quantity)
     if derived is not None:
+        if {name for _, name in derived.conditions} & {one.condition, two.condition}:
+            return {EVERY}  # it is 0 there by construction
         changed = one_way(one, two, queries, MASS) & {name for _, name in derived.token_sets}
         return {EVERY} if changed else set()
     if quantity not in (MASS, ENRICHMENT) or same_edits(one, two):
         return set()
     if more_queries(one, two, queries):
         return {*one.run.token_sets}
-    joined = _joined(one, two)
+    joined = _joined(one, two) | _come_and_gone(one, two, queries)
     if quantity == ENRICHMENT:
         return joined | _other_uniform(one, two, queries)
     if not _longer(one, two):
@@ -139,6 +141,15 @@ def _joined(one: Side, two: Side) -> set[str]:
     tokens = (pl.col("tokens_two") - pl.col("tokens")).abs() > ALIKE * pl.max_horizontal("tokens", "tokens_two")
     inserts_only = one.inserts or two.inserts
     return set(both.filter(apart > 0 if inserts_only else tokens)["token_class"])
+
+
+def _come_and_gone(one: Side, two: Side, queries: str) -> set[str]:
+    """Classes that queries see in some prompt on one side only: on the other they count as nothing there."""
+    sides = [masses(side.run, side.model, side.condition, queries) for side in (one, two)]
+    both = one.run.having(one.model, one.condition, queries) & two.run.having(two.model, two.condition, queries)
+    absent = [each.absent[np.isin(each.prompts, list(both))] for each in sides]
+    first, second = (dict(zip(each.names, flags.T, strict=True)) for each, flags in zip(sides, absent, strict=True))
+    return {name for name in first.keys() & second.keys() if (first[name] != second[name]).any()}
 
 
 def _other_uniform(one: Side, two: Side, queries: str) -> set[str]:

@@ -7,10 +7,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Bounds = tuple[float, float]
+"""Between which numbers a value lies."""
 
 CONFIDENCE = 0.95
+SHARES: Bounds = (0.0, 1.0)
 CUT = ", cut at 0 and 1"  # what captions say of intervals of shares that reach beyond them
-INTERVAL = "95 % interval of the mean over prompts (t)"
 
 
 def cut_to_shares(frame: pl.DataFrame, *ends: str) -> pl.DataFrame:
@@ -18,9 +20,13 @@ def cut_to_shares(frame: pl.DataFrame, *ends: str) -> pl.DataFrame:
     return frame.with_columns(pl.col(*ends).clip(0, 1))
 
 
-def cut_to_differences(low: Floats, high: Floats) -> tuple[Floats, Floats]:
-    """A difference of two shares is between -1 and 1: ends of intervals beyond that are moved there."""
-    return np.clip(low, -1, 1), np.clip(high, -1, 1)
+def cut_to_differences(low: Floats, high: Floats, bounds: Bounds = SHARES) -> tuple[Floats, Floats]:
+    """A difference of two shares is between -1 and 1: ends of intervals beyond that are moved there.
+
+    bounds: between which numbers each of the two lies, if they are no shares.
+    """
+    widest = bounds[1] - bounds[0]
+    return np.clip(low, -widest, widest), np.clip(high, -widest, widest)
 
 
 def is_cut(mean: pl.Series, low: pl.Series, high: pl.Series) -> bool:

@@ -1,22 +1,23 @@
 """A number per prompt along an axis, such as the steps of a training: means with intervals, and differences.
 
 Each point is a mean over prompts with Student's interval, as everywhere where means are shown. Its difference from the
-first point of its line, or from another line's point, is paired by prompt and tested; q is over all differences tested
-in the figure.
+first point of its line, or from another line's point, is paired by prompt and tested; q is over all differences of its
+family.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from attnscope.analysis.bootstrap import Sample
 from attnscope.analysis.discoveries import discoveries
 from attnscope.analysis.effects import Effects, effects
+from attnscope.analysis.means import interval_of
+from attnscope.analysis.spread import cut_to_differences
 
 Floats = NDArray[np.float64]
 Clusters = Callable[[NDArray[np.int64]], NDArray[np.int64]]
@@ -58,6 +59,10 @@ class Point:
     """What it is compared with; None for the first point of its line."""
     tested: bool = True
     """Whether the difference is tested: not if it follows from how the points were made."""
+    family: Hashable = None
+    """What it is tested together with: all points of this family."""
+    null: float | None = None
+    """Of values that are differences within prompts: what means "nothing there"; see `means.interval_of`."""
 
     @property
     def key(self) -> tuple[str, str, float]:
@@ -79,7 +84,7 @@ def trajectories(points: Sequence[Point], clusters: Clusters, *, seed: int = 0) 
     prompts, by their numbers.
     """
     known = [each for each in points if not np.isnan(each.values).all()]
-    rows = [_mean(each, clusters) for each in known]
+    rows = [_mean(each, clusters, seed) for each in known]
     firsts: dict[tuple[str, str], Point] = {}
     for each in known:
         firsts.setdefault((each.panel, each.series), each)
@@ -97,25 +102,29 @@ def trajectories(points: Sequence[Point], clusters: Clusters, *, seed: int = 0) 
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
-def _mean(point: Point, clusters: Clusters) -> dict[str, object]:
+def _mean(point: Point, clusters: Clusters, seed: int) -> dict[str, object]:
     defined = ~np.isnan(point.values)
-    sample = Sample.of(point.values[defined][:, None], clusters(point.prompts[defined]))
-    mean, half = float(sample.mean[0]), float(sample.half_width[0])
-    low, high = (None if np.isnan(half) else float(np.clip(end, *point.bounds)) for end in (mean - half, mean + half))
+    values, mine = point.values[defined], clusters(point.prompts[defined])
+    low, high = interval_of(values, mine, bounds=point.bounds, null=point.null, seed=seed)
     where = {"panel": point.panel, "series": point.series, "x": float(point.x), "at": point.at}
-    return {**dict.fromkeys(SCHEMA), **where, "value": mean, "low": low, "high": high, "n": int(defined.sum())}
+    numbers = {"value": float(values.mean()), "low": low, "high": high, "n": int(defined.sum())}
+    return {**dict.fromkeys(SCHEMA), **where, **numbers}
 
 
 def _changes(
     known: Sequence[Point], pairs: Sequence[tuple[int, Point]], clusters: Clusters, seed: int
 ) -> Iterator[dict[str, object]]:
-    """Each of these points minus the other of its pair, within prompts; q is over all of them."""
+    """Each of these points minus the other of its pair, within prompts; q is over those of one family."""
     found = [change_between(known[place], other, clusters, seed) for place, other in pairs]
-    q = discoveries(
-        np.array([each.p[0] if known[place].tested else np.nan for each, (place, _) in zip(found, pairs, strict=True)])
-    )
-    for each, rate in zip(found, q, strict=True):
-        ends = {"difference": each.mean, "difference_low": each.low, "difference_high": each.high}
+    p = np.array([each.p[0] if known[place].tested else np.nan for each, (place, _) in zip(found, pairs, strict=True)])
+    families = [known[place].family for place, _ in pairs]
+    q = np.full(len(pairs), np.nan)
+    for family in dict.fromkeys(families):
+        members = [place for place, each in enumerate(families) if each == family]
+        q[members] = discoveries(p[members])
+    for each, rate, (place, _) in zip(found, q, pairs, strict=True):
+        low, high = cut_to_differences(each.low, each.high, known[place].bounds)
+        ends = {"difference": each.mean, "difference_low": low, "difference_high": high}
         yield {**{name: _known(values[0]) for name, values in ends.items()}, "q": _known(rate)}
 
 

@@ -25,6 +25,7 @@ from attnscope.analysis.sides import (
     PARTS,
     REDISTRIBUTION,
     SPLIT,
+    Masses,
     Side,
     base_condition,
     enrichment_of,
@@ -105,7 +106,7 @@ def _of_insertion(side: Side, base: str, queries: str, quantity: str) -> Iterato
     prompts = np.asarray(effect.prompts, dtype=np.int64)
     if quantity in PARTS:
         before, after = (masses(side.run, side.model, each, queries) for each in (base, side.condition))
-        for name in untouched_classes(side.run, side.model, side.condition):
+        for name in _of_shared_tokens(side, before, after):
             had, has = (each.of([name])[0][np.searchsorted(each.prompts, prompts)] for each in (before, after))
             diluted = (effect.kept - 1) * had
             values = {DILUTION: diluted, REDISTRIBUTION: has - had - diluted}[quantity]
@@ -118,3 +119,11 @@ def _of_insertion(side: Side, base: str, queries: str, quantity: str) -> Iterato
     }
     values = {TAKEN: effect.taken, KEPT: effect.kept, MOVED: effect.moved}[quantity]
     yield Values(queries, quantity, EVERY, prompts, values, per_mass[quantity])
+
+
+def _of_shared_tokens(side: Side, before: Masses, after: Masses) -> list[str]:
+    """Classes that no inserted token belongs to, and that no prompt has only with the insertion or only without it."""
+    both = np.intersect1d(before.prompts, after.prompts)
+    absent = [each.absent[np.isin(each.prompts, both)] for each in (before, after)]
+    moved = {name for place, name in enumerate(before.names) if (absent[0][:, place] != absent[1][:, place]).any()}
+    return [name for name in untouched_classes(side.run, side.model, side.condition) if name not in moved]

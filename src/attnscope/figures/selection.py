@@ -14,9 +14,10 @@ import altair as alt
 import numpy as np
 import polars as pl
 
+from attnscope.analysis.means import BY_T
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import Masses, masses
-from attnscope.analysis.spread import CUT, INTERVAL, extent, is_cut, mean_of_seen
+from attnscope.analysis.spread import CUT, extent, is_cut, mean_of_seen
 from attnscope.errors import AttnscopeError
 from attnscope.figures import sentences
 from attnscope.figures.kind import Look
@@ -128,13 +129,18 @@ def few_clusters(run: Run) -> int | None:
     return clusters if clusters < FEWEST else None
 
 
-def interval_words(mark: str, mean: pl.Series, low: pl.Series, high: pl.Series, n: pl.Series) -> str:
+def interval_words(
+    mark: str, mean: pl.Series, low: pl.Series, high: pl.Series, n: pl.Series, *, interval: str = BY_T
+) -> str:
     """What a band or whisker shows, or why there is none. mark: what it is called; n: how many prompts each is over."""
     if low.is_not_null().any():
-        return f"{mark}: {INTERVAL}{CUT if is_cut(mean, low, high) else ''}"
+        some = f" (none below {FEWEST} prompts or clusters)" if low.is_null().any() else ""
+        return f"{mark}: {interval}{CUT if is_cut(mean, low, high) else ''}{some}"
     if extent(n)[1] <= 1:
         return "one prompt, so no interval"
-    return "no interval, as a few clusters have most of the prompts"
+    if extent(n)[1] < FEWEST:
+        return f"no interval, as there are fewer than {FEWEST} prompts"
+    return "no interval, as there are too few clusters of prompts, or a few have most of them"
 
 
 def lacking_words(run: Run, options: Options, names: Sequence[str], n: pl.Series, *, summed: bool = False) -> str:

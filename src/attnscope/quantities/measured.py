@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import ClassVar
 
 from pydantic import Field
 
+from attnscope.measures import MEASURES
 from attnscope.quantities.quantity import Floats, Named, Quantity, Shares
 
 
@@ -22,6 +24,11 @@ class Measured(Quantity):
 
     measured: str = Field(min_length=1, description="A measure with one number per key, such as copied or top1.")
     of: str = Field(min_length=1, description="A class or set.")
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        is_share = MEASURES.find(self.measured, "measure").unit.startswith("share")
+        return self.bounds if is_share else (-math.inf, math.inf)
 
     @property
     def title(self) -> str:

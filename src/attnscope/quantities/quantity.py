@@ -47,7 +47,7 @@ class Quantity(Spec):
     """The field that names it."""
     unit: ClassVar[str] = "share"
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    """Between which numbers it can lie."""
+    """Between which numbers it can lie; intervals, also of differences, are cut accordingly."""
     null: ClassVar[float | None] = None
     """The value that means "nothing there", which maps test every head against; None if there is none."""
     relative: ClassVar[bool] = False
@@ -61,6 +61,11 @@ class Quantity(Spec):
     def __pydantic_init_subclass__(cls, **options: Any) -> None:
         if getattr(cls, "key", None) not in cls.model_fields or not (cls.__doc__ or "").strip():
             raise ValueError(f"quantity {cls.__name__}: it needs a docstring and a field named by its key")
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """`bounds`, unless they depend on what a study asks for."""
+        return self.bounds
 
     @property
     def title(self) -> str:

@@ -128,7 +128,8 @@ def facts(found: Compared) -> list[str]:
 def _too_few(found: Compared) -> Iterator[str]:
     """What so few prompts can't show."""
     tested = found.overall.filter(pl.col("quantity") == MASS, pl.col("p").is_not_null(), pl.col("tested") > 0)
-    for row in tested.head(1).iter_rows(named=True):
+    first = tested.filter(pl.col("queries") == pl.col("queries").first())
+    for row in first.sort("smallest_p").head(1).iter_rows(named=True):  # classes may be in more or fewer prompts
         together = needed(row["smallest_p"], row["tested"])
         if together > 1:
             alone = min(1.0, row["smallest_p"] * row["tested"])

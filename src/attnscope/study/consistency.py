@@ -138,6 +138,11 @@ def _of_quantities(study: Study) -> Iterator[Problem]:
                 *((each, "measured number per key", _per_key(study)) for each in quantity.measures),
                 *((each, "series of query groups", study.measure.series) for each in quantity.series),
             ]
+            sets = dict(quantity.token_sets)
+        if REMOVED in study.token_sets and REMOVED in sets.values() and len(set(sets.values())) > 1:
+            path = next(path for path, used in sets.items() if used == REMOVED)
+            what = f"'{REMOVED}' is a share of all attention, and the other sets are shares of what is left without it"
+            yield Problem((*at, *path), what, "classes and sets that are shares of the same whole", "leave it out")
         for (path, used), what, known in needed:
             if used not in known:
                 yield Problem((*at, *path), f"there is no {what} '{used}'", near(used, known or ["(none)"]))

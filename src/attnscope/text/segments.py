@@ -185,7 +185,10 @@ def _parts(written: str) -> tuple[str, dict[str, str]]:
 
 
 def segments_of(tokens: Sequence[Token], spans: Sequence[Span]) -> list[str]:
-    """The segment with most of each token's characters, the first of a tie; special tokens are `template`."""
+    """The segment with most of each token's characters, the first of a tie.
+
+    Special tokens are `template`, except those that an edit inserted.
+    """
     if not spans:
         return [TEMPLATE] * len(tokens)
     names = list(dict.fromkeys([TEMPLATE, *(span.segment for span in spans)]))
@@ -198,7 +201,9 @@ def segments_of(tokens: Sequence[Token], spans: Sequence[Span]) -> list[str]:
     chosen = most.argmax(1)
     for place in np.flatnonzero(most.sum(1) > 1):
         chosen[place] = next((each for each in owner[first[place] : last[place]] if most[place, each]), 0)
-    chosen[[token.special for token in tokens]] = 0
+    special = np.array([token.special for token in tokens], dtype=bool)
+    inserted = np.array([name == INSERTED for name in names])[chosen]
+    chosen[special & ~inserted] = 0
     return [names[number] for number in chosen]
 
 

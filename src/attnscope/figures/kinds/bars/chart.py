@@ -15,10 +15,11 @@ import altair as alt
 import polars as pl
 
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES
+from attnscope.analysis.families import IN_LAYERS
 from attnscope.figures import selection, sentences, strokes
 from attnscope.figures.compose import Description, drawable, faceted, joined
 from attnscope.figures.kind import Look
-from attnscope.figures.kinds.bars.prose import AMONG, are_stacked, differs, times_uniform
+from attnscope.figures.kinds.bars.prose import are_stacked, differs, times_uniform
 from attnscope.study.schema import COLOUR
 
 DIFFERS = "†"
@@ -177,7 +178,7 @@ def legend(table: pl.DataFrame, look: Look) -> str:
         references = list(dict.fromkeys(table["against"].drop_nulls()))
         against = references[0] if len(references) == 1 else "the bar it is compared with"
         words += (
-            f" {DIFFERS}: the whole bar differs from {against}, paired by prompt (q < {FALSE_DISCOVERIES} {AMONG})."
+            f" {DIFFERS}: the whole bar differs from {against}, paired by prompt (q < {FALSE_DISCOVERIES} {IN_LAYERS})."
         )
         if any(differs(row) is False for row in table.iter_rows(named=True)):
             words += " Gray: not significant, or within rounding error."

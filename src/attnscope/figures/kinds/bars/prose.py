@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES
+from attnscope.analysis.families import IN_LAYERS
 from attnscope.analysis.run import Run
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Look
@@ -23,7 +24,6 @@ PAIRS = (
     "model."
 )
 BY_EDITS = "not tested, as the edit alone changes it"
-AMONG = "among the differences in this figure"
 MOST_BARS, MOST_GROUPS = 6, 4  # described one by one; where there are more, the table has the rest
 MOST_PAIRS = 4
 
@@ -113,7 +113,7 @@ def write(table: pl.DataFrame, look: Look) -> Document:
                 f"{sentences.counted(len(names), 'bar')} ({sentences.listed(names)}). "
                 f"{way}: {sentences.listed(classes)}.",
                 look.caption,
-                f"q is the false discovery rate {AMONG}." if table["q"].is_not_null().any() else None,
+                f"q is the false discovery rate {IN_LAYERS}." if table["q"].is_not_null().any() else None,
             ],
             "Axes": [
                 f"Vertical: {look.y or 'mass'}; the highest bar reaches {sentences.number(max(heights.values()))}. "

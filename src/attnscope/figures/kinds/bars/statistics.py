@@ -8,15 +8,13 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from attnscope.analysis.discoveries import discoveries
-from attnscope.analysis.effects import effects
+from attnscope.analysis.by_layer import Layers, layer_changes
+from attnscope.analysis.families import IN_LAYERS
 from attnscope.analysis.means import mean_over_prompts
-from attnscope.analysis.one_way import by_edits_alone
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import Side, masses
-from attnscope.analysis.spread import cut_to_differences, cut_to_shares, mean_of_seen
+from attnscope.analysis.spread import cut_to_shares, mean_of_seen
 from attnscope.errors import AttnscopeError
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Column
@@ -51,7 +49,7 @@ COLUMNS = (
     Column("difference", pl.Float64, "the whole bar minus that one, mean within prompts", optional=True, gaps=True),
     Column("difference_low", pl.Float64, "lower end of its interval", optional=True, gaps=True),
     Column("difference_high", pl.Float64, "upper end of its interval", optional=True, gaps=True),
-    Column("q", pl.Float64, "its false discovery rate among all differences in the figure", optional=True, gaps=True),
+    Column("q", pl.Float64, f"its false discovery rate {IN_LAYERS}", optional=True, gaps=True),
     Column("floor", pl.Float64, "the difference that rounding alone could cause", optional=True, gaps=True),
     Column("pairs", pl.Int64, "how many prompts both have", optional=True, gaps=True),
     Column("n", pl.Int64, "how many prompts have the class", optional=True),
@@ -78,8 +76,8 @@ def table(run: Run, options: BarsOptions) -> pl.DataFrame:
         .sort(places)
         .with_columns(colour=pl.col("token_class").replace_strict(selection.class_colours(run, names)))
     )
-    against = _differences(pl.concat([part.totals for part in parts]), bars, run, options)
     noise = pl.concat([part.noise for part in parts])
+    against = _differences(bars, set(noise.select("group", "bar").iter_rows()), run, options)
     other = noise.rename({"bar": "against", "noise": "other"})
     against = (
         against.join(noise, on=["group", "bar"], how="left", maintain_order="left")
@@ -92,10 +90,9 @@ def table(run: Run, options: BarsOptions) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class _OfModel:
-    """The bars of one model, what each whole bar is in each prompt, and how far rounding moves it."""
+    """The bars of one model, and how far rounding moves each that adds up."""
 
     bars: pl.DataFrame
-    totals: pl.DataFrame
     noise: pl.DataFrame
 
 
@@ -135,7 +132,7 @@ def _of_model(run: Run, options: BarsOptions, model: str) -> _OfModel:
         )
     )
     noise = pl.col("layer").replace_strict(_noise(run, options, model), default=None)
-    return _OfModel(bars, total.select("prompt", "mass", **titles), total.select(**titles, noise=noise).unique())
+    return _OfModel(bars, total.select(**titles, noise=noise).unique())
 
 
 def _place(column: str, order: Sequence[Any]) -> pl.Expr:
@@ -185,43 +182,35 @@ def _compared(bars: pl.DataFrame) -> pl.DataFrame:
     return order.select("group", "bar", against=against).filter(pl.col("bar") != pl.col("against"))
 
 
-def _untested(others: pl.DataFrame, bars: pl.DataFrame, run: Run, options: BarsOptions) -> NDArray[np.bool_]:
-    """Which bars differ from the one they are compared with through the edits alone."""
-    queries, names = selection.queries(run, options), selection.classes(run, options)
-    rows = bars.select("bar", "model", "condition").unique().iter_rows()
-    sides = {bar: Side(run, model, condition) for bar, model, condition in rows}
-    pairs = list(others.select("against", "bar").iter_rows())
-    by_edits = {(one, two): by_edits_alone(sides[one], sides[two], queries, names) for one, two in set(pairs)}
-    return np.array([by_edits[pair] for pair in pairs], dtype=bool)
-
-
-def _differences(totals: pl.DataFrame, bars: pl.DataFrame, run: Run, options: BarsOptions) -> pl.DataFrame:
-    """Each bar minus the one it is compared with, prompt by prompt, with its interval and q."""
+def _differences(bars: pl.DataFrame, whole: set[tuple[str, str]], run: Run, options: BarsOptions) -> pl.DataFrame:
+    """Each bar minus the one it is compared with, with its interval and q. whole: the bars that add up."""
     others = _compared(bars)
-    base = totals.select("group", "prompt", against="bar", base="mass")
-    wide = (
-        others.join(totals, on=["group", "bar"])
-        .join(base, on=["group", "prompt", "against"])
-        .sort("prompt")
-        .with_columns(difference=pl.col("mass") - pl.col("base"))
-        .pivot(on="prompt", index=["group", "bar"], values="difference")
-    )
-    paired = others.join(wide, on=["group", "bar"], how="left", maintain_order="left")
-    by_prompt = paired.drop("group", "bar", "against").cast(pl.Float64)
-    if by_prompt.width:
-        clusters = run.clusters([int(prompt) for prompt in by_prompt.columns])
-        paired_effects = effects(by_prompt.to_numpy().T, clusters=clusters, seed=run.study.seed)
-    else:
-        paired_effects = effects(np.full((1, len(paired)), np.nan))
-    ends = pl.col("difference", "difference_low", "difference_high", "q")
-    low, high = cut_to_differences(paired_effects.low, paired_effects.high)
+    queries, names = selection.queries(run, options), tuple(selection.classes(run, options))
+    rows = bars.select("group", "bar", "model", "condition", "layer").unique().iter_rows()
+    places = {(group, bar): (Side(run, model, condition), layer) for group, bar, model, condition, layer in rows}
+    shown: dict[tuple[Side, Side], list[Layers]] = {}
+    for group, bar, against in others.iter_rows():
+        (one, first), (two, second) = places[group, against], places[group, bar]
+        shown.setdefault((one, two), []).append((first, second))
+    found = {}
+    for (one, two), layers in shown.items():
+        first_heads, second_heads = (tuple(selection.heads(run, options, side.model)) for side in (one, two))
+        found[one, two] = layer_changes(one, two, queries, names, (first_heads, second_heads), tuple(layers))
+    changes = []
+    for group, bar, against in others.iter_rows():
+        (one, first), (two, second) = places[group, against], places[group, bar]
+        adds_up = {(group, bar), (group, against)} <= whole
+        changes.append(found[one, two][first, second] if adds_up else None)
+    columns = {"pairs": "n", "difference": "mean", "difference_low": "low", "difference_high": "high", "q": "q"}
+    types = {"pairs": pl.Int64}
     return others.with_columns(
-        pairs=pl.Series(paired_effects.n),
-        difference=pl.Series(paired_effects.mean),
-        difference_low=pl.Series(low),
-        difference_high=pl.Series(high),
-        q=pl.Series(discoveries(np.where(_untested(others, bars, run, options), np.nan, paired_effects.p))),
-    ).with_columns(ends.fill_nan(None))
+        pl.Series(
+            name,
+            [None if each is None else getattr(each, field) for each in changes],
+            dtype=types.get(name, pl.Float64),
+        )
+        for name, field in columns.items()
+    )
 
 
 def _group(run: Run, options: BarsOptions, models: Sequence[str], layer: int, depth: int) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES
+from attnscope.analysis.families import CLASSES
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import DILUTION, REDISTRIBUTION, SPLIT
 from attnscope.analysis.spread import extent
@@ -17,7 +18,7 @@ from attnscope.figures.prose import Document, Table, document
 
 Row = dict[str, Any]
 
-AMONG = "q is the false discovery rate among the comparison's classes, those not shown included."
+AMONG = f"q is the false discovery rate {CLASSES}."
 MOVES = f"heads in which attention moves (q < {FALSE_DISCOVERIES})"
 
 

@@ -9,12 +9,13 @@ import polars as pl
 
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES
 from attnscope.analysis.matching import BY_NUMBER, matched
+from attnscope.analysis.means import null_of
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import extent
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Look
 from attnscope.figures.kinds.heatmap.options import HeatmapOptions
-from attnscope.figures.kinds.heatmap.statistics import null_of, panels, shown_measures
+from attnscope.figures.kinds.heatmap.statistics import panels, shown_measures, tested_with
 from attnscope.figures.prose import Document, Strong, Text, by_panel, document
 
 TESTED = ", tested against "
@@ -32,7 +33,7 @@ def look(run: Run, options: HeatmapOptions, table: pl.DataFrame) -> Look:
         title=options.title or f"All heads: {'change in ' if options.difference else ''}{words}",
         y=options.y or (f"change in {words}" if options.difference else words),
         caption=_caption(run, options, table, measures),
-        among=f"among all heads {'and classes ' * (options.difference is not None and of_classes)}tested",
+        among=tested_with(run, options),
         number_from=options.number_from,
     )
 

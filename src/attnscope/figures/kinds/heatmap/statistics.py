@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,14 +10,17 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from attnscope.analysis.compared import family
+from attnscope.analysis.compared import class_with_change, family, level_as_difference
 from attnscope.analysis.comparisons import Comparison, placebo_for
 from attnscope.analysis.comparisons import Kind as ComparisonKind
 from attnscope.analysis.discoveries import discoveries
 from attnscope.analysis.effects import Effects, effects
+from attnscope.analysis.families import ALL_HEADS, HEADS_AND_CLASSES
 from attnscope.analysis.matching import Matching, matched
+from attnscope.analysis.means import null_of
 from attnscope.analysis.measures import MeasureValues, measure_values
 from attnscope.analysis.one_way import measure_by_edits_alone
+from attnscope.analysis.ranges import bounds_shown
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import ENRICHMENT, EVERY, MASS, Side
 from attnscope.analysis.spread import cut_to_differences, mean_of_seen
@@ -27,6 +30,8 @@ from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Column
 from attnscope.figures.kinds.heatmap.options import HeatmapOptions
 from attnscope.measures.names import OF_INSERTIONS
+
+Floats = NDArray[np.float64]
 
 COLUMNS = (
     Column("panel", pl.String, "the panel's title; in order"),
@@ -38,8 +43,8 @@ COLUMNS = (
     Column(
         "q",
         pl.Float64,
-        "of a change, or a quantity tested against 0: its false discovery rate among the panel's heads, of a "
-        "class among those of all classes",
+        "of a change, or a quantity tested against 0: its false discovery rate among the panel's heads, of what is a "
+        "change of a class among those of all classes",
         optional=True,
         gaps=True,
     ),
@@ -114,6 +119,24 @@ def _beside_placebo(run: Run, model: str, one: str, two: str, title: str, many: 
         yield Panel(f"{start}placebo: {drawn}, drawn twice", null.two, null.one)
 
 
+def tested_with(run: Run, options: HeatmapOptions) -> str:
+    """What q is the false discovery rate of, in words."""
+    names, queries = shown_measures(run, options), selection.queries(run, options)
+    if options.difference is not None and set(names) <= set(run.token_sets):
+        return HEADS_AND_CLASSES
+    for panel in panels(run, options):
+        if panel.base is None:
+            is_class = level_as_difference(panel.side, queries, names[0]) is not None
+        else:
+            after, before = _measured(options, panel.side), _measured(options, panel.base)
+            prompts = np.intersect1d(after.prompts, before.prompts)
+            change = _change(after, before, matched(panel.base, panel.side))
+            is_class = class_with_change(_comparison(panel.side, panel.base), queries, prompts, change) is not None
+        if is_class:
+            return HEADS_AND_CLASSES
+    return ALL_HEADS
+
+
 def _cells(run: Run, options: HeatmapOptions, panel: Panel) -> pl.DataFrame:
     if panel.base is None:
         cells, model = _means(options, panel.side), panel.side.model
@@ -139,19 +162,30 @@ def _means(options: HeatmapOptions, side: Side) -> pl.DataFrame:
     tests: dict[str, pl.Expr | pl.Series] = {
         name: pl.lit(None, dtype=pl.Float64) for name in ("low", "high", "q", "floor", "same_q", "least_q")
     }
-    null = null_of(side.run, shown_measures(side.run, options))
+    run, names = side.run, shown_measures(side.run, options)
+    null = None if _is_nothing(side, names) else null_of(run, names)
+    paired = None if null is None else level_as_difference(side, selection.queries(run, options), names[0])
+    if paired is not None:
+        return paired[0].with_columns(value="difference", least_q=_least(paired[1])).select(NUMBERS)
     if null is not None:
-        run = side.run
         effect = effects(flat - null, clusters=run.clusters(numbers.prompts), seed=run.study.seed)
-        tested = {"low": effect.low + null, "high": effect.high + null, "q": effect.q, "least_q": least_q(effect)}
+        bounds = bounds_shown(run, names, enrichment=False)
+        low, high = (np.clip(each + null, *bounds) for each in (effect.low, effect.high))
+        tested = {"low": low, "high": high, "q": effect.q, "least_q": least_q(effect)}
         tests |= {name: pl.Series(values).fill_nan(None) for name, values in tested.items()}
     return cells.with_columns(pl.col("value").fill_nan(None), **tests).select(NUMBERS)
 
 
-def null_of(run: Run, names: Sequence[str]) -> float | None:
-    """The value of what is shown that means "nothing there", if there is one: heads are then tested against it."""
-    quantity = run.study.quantities.get(names[0]) if len(names) == 1 else None
-    return None if quantity is None else quantity.null
+def _is_nothing(side: Side, names: Sequence[str]) -> bool:
+    """Whether what is shown is 0 by construction: it is relative to the condition itself."""
+    quantity = side.run.study.quantities.get(names[0])
+    return quantity is not None and side.condition in {name for _, name in quantity.conditions}
+
+
+def _least(overall: Mapping[str, Any]) -> pl.Expr:
+    """The smallest q that each head alone can have. overall: the row of their mean in the comparison."""
+    alone = (pl.col("smallest_p") * overall["tested"]).clip(upper_bound=1.0)
+    return pl.when(pl.col("q").is_not_null()).then(alone)
 
 
 def _compared(run: Run, options: HeatmapOptions, side: Side, base: Side) -> pl.DataFrame | None:
@@ -162,14 +196,28 @@ def _compared(run: Run, options: HeatmapOptions, side: Side, base: Side) -> pl.D
         quantity = ENRICHMENT if options.value == "enrichment" else MASS
     if len(names) > 1 or (queries, quantity) not in quantities(run):
         return None
-    kind: ComparisonKind = "condition" if side.model == base.model else "model"
-    tested = family(Comparison(kind, base, side), queries, quantity)
+    tested = family(_comparison(side, base), queries, quantity)
     if tested is None:
         return None
     heads = tested[0].filter(pl.col("token_class").is_in([names[0], EVERY]), pl.col("n") > 0)
-    alone = (pl.col("smallest_p") * tested[0]["p"].count()).clip(upper_bound=1.0)
-    least = pl.when(pl.col("q").is_not_null()).then(alone)
+    least = _least(tested[1].row(0, named=True))
     return heads.with_columns(value="difference", least_q=least).select(NUMBERS) if len(heads) else None
+
+
+def _comparison(side: Side, base: Side) -> Comparison:
+    kind: ComparisonKind = "condition" if side.model == base.model else "model"
+    return Comparison(kind, base, side)
+
+
+def _of_class(side: Side, base: Side, queries: str, prompts: NDArray[np.int64], change: Floats) -> pl.DataFrame | None:
+    """The rows of the class whose mass changes just so; None if there is none."""
+    comparison = _comparison(side, base)
+    name = class_with_change(comparison, queries, prompts, change)
+    tested = None if name is None else family(comparison, queries, MASS)
+    if tested is None:
+        return None
+    heads = tested[0].filter(pl.col("token_class") == name)
+    return heads.with_columns(value="difference", least_q=_least(tested[1].row(0, named=True))).select(NUMBERS)
 
 
 def _differences(run: Run, options: HeatmapOptions, title: str, side: Side, base: Side) -> pl.DataFrame:
@@ -181,13 +229,15 @@ def _differences(run: Run, options: HeatmapOptions, title: str, side: Side, base
             "there is no prompt to show", where=title, allowed="prompts that both sides have", todo="choose others"
         )
     prompts = np.intersect1d(after.prompts, before.prompts)
+    known = _of_class(side, base, selection.queries(run, options), prompts, change)
+    if known is not None:
+        return known
     whole = _among_classes(change, prompts, options, side, base, matching)
     mine = slice(0, change.shape[1])
     effect = Effects(**{name: values[mine] for name, values in vars(whole).items()})
     least = least_q(whole)[mine]
-    low, high = effect.low, effect.high
-    if options.value == "mass" and set(shown_measures(run, options)) <= set(run.classes):
-        low, high = cut_to_differences(low, high)
+    bounds = bounds_shown(run, shown_measures(run, options), enrichment=options.value == "enrichment")
+    low, high = cut_to_differences(effect.low, effect.high, bounds)
     layers, heads = (np.asarray(each)[place] for each, place in zip(_axes(base), matching.one, strict=True))
     untested = _certain(options, side, base, after, before)
     cells = pl.DataFrame(
@@ -219,15 +269,15 @@ def _certain(options: HeatmapOptions, side: Side, base: Side, after: MeasureValu
     return not all(np.nan_to_num(each.values).any() for each in (after, before))
 
 
-def _change(after: MeasureValues, before: MeasureValues, matching: Matching) -> NDArray[np.float64]:
+def _change(after: MeasureValues, before: MeasureValues, matching: Matching) -> Floats:
     """(prompts that both have, pairs of heads)."""
     _, mine, theirs = np.intersect1d(after.prompts, before.prompts, return_indices=True)
-    change: NDArray[np.float64] = after.values[mine][:, *matching.two] - before.values[theirs][:, *matching.one]
+    change: Floats = after.values[mine][:, *matching.two] - before.values[theirs][:, *matching.one]
     return change
 
 
 def _among_classes(
-    change: NDArray[np.float64],
+    change: Floats,
     prompts: NDArray[np.int64],
     options: HeatmapOptions,
     side: Side,
@@ -253,7 +303,7 @@ def _among_classes(
     return replace(whole, same=discoveries(whole.same))
 
 
-def least_q(effect: Effects) -> NDArray[np.float64]:
+def least_q(effect: Effects) -> Floats:
     """The smallest q that each column alone can have among those tested; NaN where nothing is tested."""
     tested = ~np.isnan(effect.p)
     return np.where(tested, np.minimum(1.0, effect.smallest * tested.sum()), np.nan)

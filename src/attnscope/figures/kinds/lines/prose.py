@@ -10,6 +10,7 @@ import polars as pl
 
 from attnscope.analysis.columns import WITHIN
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES
+from attnscope.analysis.families import POSITIONS
 from attnscope.analysis.run import Run
 from attnscope.analysis.spread import extent
 from attnscope.figures import selection, sentences
@@ -19,7 +20,7 @@ from attnscope.figures.kinds.lines.options import LinesOptions
 from attnscope.figures.kinds.lines.statistics import panel_title, panels, series_of
 from attnscope.figures.prose import Document, Strong, Text, by_panel, document
 
-AMONG = "q is the false discovery rate among the positions of a line."
+AMONG = f"q is the false discovery rate {POSITIONS}."
 OVER = {"visible": "\nmean over the queries\nthat see the token", "all": "\nmean over all queries"}
 
 

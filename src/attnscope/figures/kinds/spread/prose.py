@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 
+from attnscope.analysis.means import interval_name
 from attnscope.analysis.run import Run
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Look
@@ -21,7 +22,8 @@ def look(run: Run, options: SpreadOptions, table: pl.DataFrame) -> Look:
     relative = ", relative to uniform attention" if options.value == "enrichment" else ""
     counts = table.group_by("panel", "series").len()["len"]
     words = selection.measure_words(run, options.measures[0]) if options.measures else None
-    bar = selection.interval_words("bar", table["mean"], table["low"], table["high"], counts)
+    how = interval_name(run, options.measures or ())
+    bar = selection.interval_words("bar", table["mean"], table["low"], table["high"], counts, interval=how)
     return Look(
         title=options.title or "From prompt to prompt",
         y=options.y or words or f"share of attention{relative}",

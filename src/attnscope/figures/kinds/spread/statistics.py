@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from attnscope.analysis.bootstrap import Sample
+from attnscope.analysis.compared import level_as_difference
+from attnscope.analysis.means import interval_of, null_of
 from attnscope.analysis.measures import measure_values
+from attnscope.analysis.ranges import bounds_shown
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import Side
 from attnscope.analysis.spread import mean_of_seen
@@ -14,9 +16,7 @@ from attnscope.errors import AttnscopeError
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Column
 from attnscope.figures.kinds.spread.options import SpreadOptions
-from attnscope.figures.options import MeasureOptions
-from attnscope.measures import MEASURES
-from attnscope.measures.names import KEPT, MOVED, SCORES, TAKEN, title_of
+from attnscope.measures.names import title_of
 
 COLUMNS = (
     Column("panel", pl.String, "the panel's title, such as a class; in order"),
@@ -54,19 +54,6 @@ def _measures(run: Run, options: SpreadOptions) -> list[list[str]]:
     return [options.measures] if options.measures else [[name] for name in selection.classes(run, options)]
 
 
-def bounds(run: Run, options: MeasureOptions, names: list[str]) -> tuple[float, float]:
-    """Between which numbers a value can lie."""
-    name = names[0]
-    if name in run.token_sets:
-        return 0, np.inf if options.value == "enrichment" else 1
-    if name in run.study.quantities:
-        return run.study.quantities[name].bounds
-    if name == KEPT:
-        return 0, np.inf
-    is_share = name in (*SCORES, MOVED, TAKEN) or MEASURES.find(name, "measure").unit.startswith("share")
-    return (0, 1) if is_share else (-np.inf, np.inf)
-
-
 def _row(run: Run, options: SpreadOptions, side: Side, measures: list[str]) -> pl.DataFrame | None:
     """The dots of one model under one condition; None if no prompt has a value."""
     values = _values(run, options, side, measures)
@@ -91,11 +78,15 @@ def _values(run: Run, options: SpreadOptions, side: Side, names: list[str]) -> p
     known = ~np.isnan(values)
     if not known.any():
         return None
-    values = values[known]
-    sample = Sample.of(values[:, None], run.clusters(numbers.prompts[known]))
-    mean, half = float(sample.mean[0]), float(sample.half_width[0])
-    ends = dict(zip(("low", "high"), np.clip([mean - half, mean + half], *bounds(run, options, names)), strict=True))
-    return pl.DataFrame({"prompt": numbers.prompts[known], "value": values}).with_columns(
-        mean=pl.lit(float(mean)),
-        **{name: pl.lit(None if np.isnan(end) else float(end), dtype=pl.Float64) for name, end in ends.items()},
+    values, prompts = values[known], numbers.prompts[known]
+    every = len(layers) == len(run.layers(side.model)) and len(heads) == len(run.heads(side.model))
+    paired = level_as_difference(side, selection.queries(run, options), names[0]) if every else None
+    if paired is not None:
+        ends = {name: paired[1][name] for name in ("low", "high")}
+    else:
+        bounds, null = bounds_shown(run, names, enrichment=enrichment), null_of(run, names)
+        low, high = interval_of(values, run.clusters(prompts), bounds=bounds, null=null, seed=run.study.seed)
+        ends = {"low": low, "high": high}
+    return pl.DataFrame({"prompt": prompts, "value": values}).with_columns(
+        mean=pl.lit(float(values.mean())), **{name: pl.lit(end, dtype=pl.Float64) for name, end in ends.items()}
     )

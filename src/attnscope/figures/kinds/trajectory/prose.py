@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES
+from attnscope.analysis.means import interval_name
 from attnscope.analysis.run import Run
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Look
@@ -33,7 +34,8 @@ def look(run: Run, options: TrajectoryOptions, table: pl.DataFrame) -> Look:
         what = f"share of attention{relative}"
     else:
         what = selection.measure_words(run, options.measures[0]) or options.measures[0]
-    band = selection.interval_words("band", *(table[name] for name in ("value", "low", "high", "n")))
+    how = interval_name(run, options.measures or ())
+    band = selection.interval_words("band", *(table[name] for name in ("value", "low", "high", "n")), interval=how)
     return Look(
         title=options.title or _title(run, options),
         y=options.y or what,

@@ -3,18 +3,25 @@
 Along a training, every step is compared with the first. Along a series of query groups, every condition is compared
 with the first one at the same place. The first condition's own course is only tested for quantities that are ratios:
 later queries see more tokens, so that the share of any class changes along the series whatever a head does.
+
+A line is tested together with the same line of every other class and set, shown or not. So a difference has the same q
+in every figure of a run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 import polars as pl
 
+from attnscope.analysis.families import ALONG
+from attnscope.analysis.means import null_of
 from attnscope.analysis.measures import measure_values
 from attnscope.analysis.one_way import measure_by_edits_alone
+from attnscope.analysis.ranges import bounds_shown
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import Side
 from attnscope.analysis.spread import mean_of_seen
@@ -22,7 +29,6 @@ from attnscope.analysis.trajectories import Point, Reference, trajectories
 from attnscope.errors import AttnscopeError
 from attnscope.figures import selection, sentences
 from attnscope.figures.kind import Column
-from attnscope.figures.kinds.spread.statistics import bounds
 from attnscope.figures.kinds.trajectory.options import TrajectoryOptions
 from attnscope.measures.names import title_of
 
@@ -40,11 +46,13 @@ COLUMNS = (
     Column("difference", pl.Float64, "the value minus that one's, mean within prompts", optional=True, gaps=True),
     Column("difference_low", pl.Float64, "lower end of its interval", optional=True, gaps=True),
     Column("difference_high", pl.Float64, "upper end of its interval", optional=True, gaps=True),
-    Column("q", pl.Float64, "its false discovery rate among all differences in the figure", optional=True, gaps=True),
+    Column("q", pl.Float64, f"its false discovery rate {ALONG}", optional=True, gaps=True),
     Column("floor", pl.Float64, "the difference that rounding alone could cause", optional=True, gaps=True),
     Column("colour", pl.String, "of the line, such as '#1f77b4'", optional=True, gaps=True),
 )
 KEYS = ("panel", "series", "x")
+HIDDEN = "\0"
+"""How the panels begin that are not shown: their lines are only tested together with those that are."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +138,7 @@ def table(run: Run, options: TrajectoryOptions) -> pl.DataFrame:
     axis = axis_of(run, options)
     lines = list(_lines(run, options, axis))
     numbers = trajectories([point for line in lines for point in line.points], run.clusters, seed=run.study.seed)
+    numbers = numbers.filter(~pl.col("panel").str.starts_with(HIDDEN))
     if not len(numbers):
         raise AttnscopeError(
             "no prompt can show this",
@@ -137,7 +146,7 @@ def table(run: Run, options: TrajectoryOptions) -> pl.DataFrame:
             allowed="measures that some prompt has",
             todo="choose another measure",
         )
-    colours = {line.series: line.colour for line in lines}
+    colours = {line.series: line.colour for line in lines if line.shown}
     colour = pl.col("series").replace_strict(colours, default=None, return_dtype=pl.String)
     return numbers.with_columns(axis=pl.lit(axis.title), colour=colour).select(column.name for column in COLUMNS)
 
@@ -151,10 +160,11 @@ class _Line:
     series: str
     colour: str | None
     points: list[Point]
+    shown: bool = True
 
 
 def _lines(run: Run, options: TrajectoryOptions, axis: Axis) -> Iterator[_Line]:
-    """A line per measure and track, panel by panel."""
+    """A line per measure and track, panel by panel; then those that are tested together with them."""
     measures = [options.measures] if options.measures else [[name] for name in selection.classes(run, options)]
     colours = _class_colours(run, measures)
     of_classes = (options.lines or ("classes" if len(axis.tracks) == 1 else "models")) == "classes"
@@ -169,13 +179,37 @@ def _lines(run: Run, options: TrajectoryOptions, axis: Axis) -> Iterator[_Line]:
             mine, first = (
                 _named(run, options, each, names, layer, of_classes, several) for each in (track, axis.tracks[0])
             )
-            points = [_point(run, options, place, names, layer, mine) for place in track.places]
-            if axis.across:
-                points = [
-                    _across(point, place, names, track, axis.tracks[0], first)
-                    for point, place in zip(points, track.places, strict=True)
-                ]
+            points = _points(run, options, axis, track, names, layer, (mine, first))
             yield _Line(mine[1], colours[names[0]] if of_classes else track.colour, points)
+    if not all(set(names) <= set(run.token_sets) for names in measures):
+        return
+    hidden = [[name] for name in run.token_sets if [name] not in measures]
+    for layer, names, track in product(layers, hidden, axis.tracks):
+        mine, first = ((f"{HIDDEN}{layer} {names[0]}", each.label) for each in (track, axis.tracks[0]))
+        points = _points(run, options, axis, track, names, layer, (mine, first))
+        yield _Line(track.label, None, points, shown=False)
+
+
+def _points(
+    run: Run,
+    options: TrajectoryOptions,
+    axis: Axis,
+    track: Track,
+    names: Sequence[str],
+    layer: int | None,
+    named: tuple[_Named, _Named],
+) -> list[Point]:
+    """named: this line, and the one of the first track."""
+    points = [
+        replace(_point(run, options, place, names, layer, named[0]), family=(layer, track.label))
+        for place in track.places
+    ]
+    if not axis.across:
+        return points
+    return [
+        _across(point, place, names, track, axis.tracks[0], named[1])
+        for point, place in zip(points, track.places, strict=True)
+    ]
 
 
 def _named(
@@ -242,5 +276,6 @@ def _point(
     if noise is not None and numbers.per_mass is not None and rows:
         floor = float(mean_of_seen((noise * numbers.per_mass)[rows][:, heads], (0, 1)))
     floor = None if floor is None or np.isnan(floor) else floor
-    ends = bounds(run, options, list(names))
-    return Point(*named, place.x, place.at, numbers.prompts, values, floor, ends)
+    ends = bounds_shown(run, names, enrichment=options.value == "enrichment")
+    null = null_of(run, names)
+    return Point(*named, place.x, place.at, numbers.prompts, values, floor, ends, null=null)

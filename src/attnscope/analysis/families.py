@@ -1,0 +1,12 @@
+"""What q is the false discovery rate of, in words. A family belongs to a comparison or to a course: it is the same
+whatever a figure shows of it, so that a difference has one q in all figures of a run.
+"""
+
+from __future__ import annotations
+
+ALL_HEADS = "among all heads tested"
+HEADS_AND_CLASSES = "among all heads and classes tested"
+CLASSES = "among the comparison's classes, those not shown included"
+IN_LAYERS = "among all classes in all measured layers of the comparison, those not shown included"
+ALONG = "among all places of the line's comparison and all classes, those not shown included"
+POSITIONS = "among the line's positions"
