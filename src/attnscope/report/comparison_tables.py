@@ -345,7 +345,7 @@ def robustness_sections(found: Sequence[Compared]) -> list[Section]:
                 f"{row['up']} up, {row['down']} down" + (f", {row['empty']} without tokens" if row["empty"] else ""),
                 f"{row['distinct']}",
                 f"{row['significant_up']} up, {row['significant_down']} down",
-                row["flips"] or ("same sign under all" if row["choices"] else ""),
+                f"reversed {row['flips']}" if row["flips"] else ("same sign under all" if row["choices"] else ""),
             )
             for row in verdicts(multiverse(each.comparison)).iter_rows(named=True)
         ]
