@@ -165,7 +165,9 @@ def test_copies_of_one_prompt_have_no_interval_and_captions_say_so(tmp_path: Pat
     for kind in ("bars", "spread", "lines"):
         options = {"panels": [{"model": "m", "layer": 0, "head": 0}]} if kind == "lines" else {"classes": ["digit"]}
         figure = figure_of(run, FigureSpec.model_validate({"name": kind, "kind": kind, **options}))
-        assert "no interval, as there are too few clusters of prompts, or a few have most of them" in figure.look.caption
+        assert (
+            "no interval, as there are too few clusters of prompts, or a few have most of them" in figure.look.caption
+        )
         assert "95 %" not in figure.look.caption
 
 

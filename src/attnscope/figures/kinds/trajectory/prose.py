@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES
+from attnscope.analysis.families import along
 from attnscope.analysis.means import interval_name
 from attnscope.analysis.run import Run
 from attnscope.figures import selection, sentences
@@ -40,6 +41,7 @@ def look(run: Run, options: TrajectoryOptions, table: pl.DataFrame) -> Look:
         caption=f"Attention from {whose}; mean over {over}, then over n = "
         f"{selection.prompts_words(run, table['n'])}; {band}."
         + (" Layers and heads are numbered from 1." if options.number_from else ""),
+        among=along(of_classes=not options.measures or options.measures[0] in run.token_sets),
         number_from=options.number_from,
     )
 
@@ -66,6 +68,8 @@ def write(table: pl.DataFrame, look: Look) -> Document:
         columns = ("", "first", "last", "last minus what it is compared with", "differs significantly")
         rows = tuple((name, *_cells(rows)) for name, rows in lines)
         numbers = [Table(columns, rows, tuple(differs(rows[-1]) is False for _, rows in lines))]
+    if table["q"].is_not_null().any():
+        numbers.append(f"q is the false discovery rate {look.among}.")
     return document(
         look.title,
         {
