@@ -66,6 +66,11 @@ def test_a_good_study_is_read() -> None:
     assert [part.name for part in study.conditions] == ["none", "filler"]
 
 
+def test_what_is_left_out_can_be_compared_with_itself() -> None:
+    more = "without: [special]\nquantities: {gap: {calibrated: removed, by: filler}}\n"
+    assert list(parse_study(GOOD + more, "x.yaml").quantities) == ["gap"]
+
+
 def answered(answer: str) -> str:
     return broken('  chat: "{question}"', f'  chat: "{{question}}"\n  answer: {answer}')
 
@@ -127,6 +132,11 @@ def answered(answer: str) -> str:
         (broken("measure:\n  queries: [last, question]", "measure: all"), 15, ["'all' is not a mapping"]),
         (broken("models:\n  - smollm2-135m-instruct", "models: {}"), 1, ["is not a list", "[a, b]"]),
         (GOOD + "title:\n  - 3\n", 20, ["is not text"]),
+        (
+            GOOD + "without: [special]\nquantities: {gap: {contrast: hash, minus: removed}}\n",
+            21,
+            ["'removed' is a share of all attention", "shares of the same whole"],
+        ),
         (
             broken("queries: [last, question]", "queries: [last, al]").replace("items: [{question", "file: x.csv #")
             + "    queries: all\n",

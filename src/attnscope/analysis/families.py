@@ -8,5 +8,10 @@ ALL_HEADS = "among all heads tested"
 HEADS_AND_CLASSES = "among all heads and classes tested"
 CLASSES = "among the comparison's classes, those not shown included"
 IN_LAYERS = "among all classes in all measured layers of the comparison, those not shown included"
-ALONG = "among all places of the line's comparison and all classes, those not shown included"
-POSITIONS = "among the line's positions"
+POSITIONS = "among the positions of a line"
+
+
+def along(*, of_classes: bool) -> str:
+    """Of the points of a trajectory, which shows classes or else a quantity or a score."""
+    places = "among all places of a line"
+    return f"{places} and of the same line of all other classes, those not shown included" if of_classes else places

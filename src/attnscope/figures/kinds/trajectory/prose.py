@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES
+from attnscope.analysis.families import along
 from attnscope.analysis.means import interval_name
 from attnscope.analysis.run import Run
 from attnscope.figures import selection, sentences
@@ -43,6 +44,7 @@ def look(run: Run, options: TrajectoryOptions, table: pl.DataFrame) -> Look:
         f"{selection.prompts_words(run, table['n'])}; {band}."
         + selection.lacking_words(run, options, measures, table["n"], summed=len(options.measures) > 1)
         + (" Layers and heads are numbered from 1." if options.number_from else ""),
+        among=along(of_classes=not options.measures or options.measures[0] in run.token_sets),
         number_from=options.number_from,
     )
 
@@ -67,6 +69,8 @@ def write(table: pl.DataFrame, look: Look) -> Document:
     numbers: list[Text | Table] = [(Strong(name), f": {_line(rows)}") for name, rows in lines]
     if len(lines) > SENTENCES:
         numbers = list(_tabled(lines))
+    if table["q"].is_not_null().any():
+        numbers.append(f"q is the false discovery rate {look.among}.")
     return document(
         look.title,
         {

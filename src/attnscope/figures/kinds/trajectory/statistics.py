@@ -17,7 +17,6 @@ from itertools import product
 import numpy as np
 import polars as pl
 
-from attnscope.analysis.families import ALONG
 from attnscope.analysis.means import null_of
 from attnscope.analysis.measures import measure_values
 from attnscope.analysis.one_way import measure_by_edits_alone
@@ -46,7 +45,13 @@ COLUMNS = (
     Column("difference", pl.Float64, "the value minus that one's, mean within prompts", optional=True, gaps=True),
     Column("difference_low", pl.Float64, "lower end of its interval", optional=True, gaps=True),
     Column("difference_high", pl.Float64, "upper end of its interval", optional=True, gaps=True),
-    Column("q", pl.Float64, f"its false discovery rate {ALONG}", optional=True, gaps=True),
+    Column(
+        "q",
+        pl.Float64,
+        "its false discovery rate among all places of the line, of a class with those of the other classes",
+        optional=True,
+        gaps=True,
+    ),
     Column("floor", pl.Float64, "the difference that rounding alone could cause", optional=True, gaps=True),
     Column("colour", pl.String, "of the line, such as '#1f77b4'", optional=True, gaps=True),
 )
