@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -9,6 +10,8 @@ from functools import partial
 from typing import Any
 from unicodedata import category
 
+LONGEST_VALUE, LONGEST_PART = 120, 1000  # characters of a quoted value, and of one part of an error
+_QUOTED = re.compile(rf"(?<!\w)'[^']{{{LONGEST_VALUE + 1},}}'(?!\w)")
 _DIRECTIONS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
@@ -54,7 +57,7 @@ class AttnscopeError(Exception):
         return f"{what} ({where}): {allowed}; {todo}"
 
     def _spelled(self, spell: Callable[[Parameter], str]) -> tuple[str, str, str, str]:
-        what, where, allowed, todo = (_one_line(_joined(part, spell)) for part in self._parts)
+        what, where, allowed, todo = (_shortened(_one_line(_joined(part, spell))) for part in self._parts)
         return what.rstrip(".;"), where, allowed.rstrip(".;"), todo.rstrip(".;")
 
 
@@ -80,6 +83,8 @@ def placed(error: AttnscopeError, place: str) -> AttnscopeError:
 def near(word: object, words: Iterable[str]) -> str:
     """The known words nearest to an unknown one, at most three, for the third part of an error."""
     known = sorted(words)
+    if not known:
+        return "there are none"
     close = get_close_matches(str(word).lower(), known, n=3, cutoff=0.5)
     if close:
         return f"near: {', '.join(close)}"
@@ -93,6 +98,18 @@ def _joined(part: Words, spell: Callable[[Parameter], str]) -> str:
 
 def _one_line(text: str) -> str:
     return visible(" ".join(text.split()))
+
+
+def _shortened(text: str) -> str:
+    """The text without the middle of long quoted values, such as a misspelt name, and of what else is too long."""
+    return _cut(_QUOTED.sub(lambda match: _cut(match[0], LONGEST_VALUE), text), LONGEST_PART)
+
+
+def _cut(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    end = most // 4
+    return f"{text[: most - end - 3]}...{text[-end:]}"
 
 
 def visible(text: str) -> str:

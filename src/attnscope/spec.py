@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, model_validator
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, Strict, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from attnscope.errors import near
+
+Whole = Annotated[int, Strict()]
+"""A whole number. Without strictness, true, 1.0 and "1" would be one, too."""
+Real = Annotated[float, Strict()]
+"""A number; neither true nor text is one."""
 
 
 class Spec(BaseModel):

@@ -17,8 +17,8 @@ from attnscope.report.write import Reported, report_run
 from attnscope.runs.evidence import FULL, level_of
 from attnscope.runs.folder import RunFolder
 from attnscope.runs.request import LOCAL, RunRequest
-from attnscope.study.consistency import Problem, problems, segment_problems
-from attnscope.study.file import bundled_studies, find_study, read_study, refuse, refuse_unknown_segments
+from attnscope.study.consistency import Problem, problems, problems_with_prompts
+from attnscope.study.file import bundled_studies, find_study, read_study, refuse, refuse_misfits
 from attnscope.study.prompts import PromptList, PromptsError, read_prompts
 from attnscope.study.schema import ModelSpec, Study
 
@@ -59,7 +59,7 @@ def request_study(
     study = _swapped(_picked(full_study, names_of(models, "models", "LABEL")), _sources(swaps))
     study = study if instead is None else _relabelled(study, path_of(instead, "instead", "the source of a model"))
     prompts = _prompts(study, path)
-    refuse_unknown_segments(study, prompts, path)
+    refuse_misfits(study, prompts, path)
     refuse(figure_problems(full_study, len(prompts.prompts)), path)
     if limit is not None:
         most = count_of(limit, "limit", "choose a larger limit, or leave it out for all prompts")
@@ -92,12 +92,12 @@ def small_study(given: str | Path | Study, model: ModelSpec, limit: int) -> tupl
         except PromptsError as error:
             _refuse_without_file([error.problem])
             raise
-        _refuse_without_file(segment_problems(study, prompts.layouts, prompts.parts))
+        _refuse_without_file(problems_with_prompts(study, prompts.layouts, prompts.contents))
     else:
         path = find_study(given)
         study = read_study(path, model)
         prompts = _prompts(study, path)
-        refuse_unknown_segments(study, prompts, path)
+        refuse_misfits(study, prompts, path)
     return study, replace(prompts, prompts=prompts.prompts[:limit])
 
 

@@ -118,4 +118,4 @@ def test_tokens_stop_at_a_pattern_that_never_ends(
     study = tmp_path / "study.yaml"
     prompts = f"{{items: [{{q: {'a' * 60}b}}, {{q: {'a' * 61}b}}], plain: '{{q}}'}}"
     study.write_text(f"models: ['{tiny_models[0]}']\nprompts: {prompts}\n{key}\n", encoding="utf-8")
-    run("tokens", study).refuses("takes too long", "at most 0.2 seconds per prompt")
+    run("tokens", study).refuses("takes too long", "at most 0.2 seconds of computing per prompt", "line 3")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from attnscope.errors import AttnscopeError
 from attnscope.models.tokenization import Tokenization
 from attnscope.runs.cells import Cell, CellMaker
-from attnscope.study.file import parse_study, refuse_unknown_segments
+from attnscope.study.file import parse_study, refuse_misfits
 from attnscope.study.prompts import read_prompts
 from attnscope.study.schema import ModelSpec, Study
 from attnscope.text.classes import membership
@@ -251,7 +252,24 @@ def test_a_prompt_can_not_be_emptied(tokenization: Tokenization) -> None:
         ("classes: {x: 'segment:passages[rank=1]'}", "neither role=NAME nor place=NUMBER"),
         ("classes: {x: 'segment:passages[place=0]'}", "is not a place"),
         ("classes: {x: 'segment:quesion'}", "has no segment 'quesion'"),
+        ("classes: {x: 'segment:question[role=gold]'}", "the role 'gold' (LINE): there are none"),
         ("measure: {queries: ['passages[role=golden]']}", "unknown query group"),
+        ("conditions: [none, {name: y, delete: passages.9}]", "no prompt has the segment 'passages.9'"),
+        ("conditions: [none, {name: y, truncate: 'passages[place=7]', tokens: 1}]", "'passages[place=7]'"),
+        ("conditions: [none, {name: y, repeat: 'passages[role=golden]'}]", "with the role 'golden'"),
+        ("conditions: [none, {name: y, order: {of: passages.3, by: reversed}}]", "the segment 'passages.3'"),
+        ("conditions: [none, {name: y, swap: [passages.1, passages.3]}]", "the segment 'passages.3'"),
+        ("conditions: [none, {name: y, move: question, before: passages.3}]", "the segment 'passages.3'"),
+        ("conditions: [none, {name: y, insert: {repeat: /}, times: 2, before: 'passages[place=7]'}]", "[place=7]'"),
+        ("conditions: [none, {name: y, insert: {other_prompt: passages.3}, before: question}]", "'passages.3'"),
+        ("conditions: [none, {name: y, insert: {field: zz}, before: question}]", "no prompt has a field 'zz'"),
+        ("conditions: [none, {name: y, replace: {segment: passages.3, with: {text: a}}}]", "the segment 'passages.3'"),
+        (
+            "conditions: [none, {name: y, replace: {segment: question, with: {field: zz}}}]",
+            "a field 'zz' with some text",
+        ),
+        ("conditions: [none, {name: y, order: {of: passages, by: [true, 2]}}]", "true is not a whole number"),
+        ("conditions: [none, {name: y, order: {of: passages, by: [1.0, 2.0]}}]", "1.0 is not a whole number"),
         ("conditions: [none, {name: y, delete: passges}]", "has no segment 'passges'"),
         ("conditions: [none, {name: y, order: {of: passages, by: [1, 1]}}]", "is not an order"),
         ("conditions: [none, {name: y, truncate: question}]", "'tokens' is missing"),
@@ -270,12 +288,14 @@ def test_mistakes_in_a_study_are_found_before_anything_runs(line: str, words: st
 
     def read() -> None:
         parsed = parse_study(text, str(path))
-        refuse_unknown_segments(parsed, read_prompts(parsed, tmp_path), path)
+        refuse_misfits(parsed, read_prompts(parsed, tmp_path), path)
 
     with pytest.raises(AttnscopeError) as caught:
         read()
-    assert words in str(caught.value)
-    assert "line 3" in str(caught.value)
+    message = str(caught.value)
+    place = re.search(r"(?<=\()[^()]*, line 3, [^()]*(?=\))", message)
+    assert place is not None, message
+    assert words.replace("LINE", place[0]) in message
 
 
 def test_texts_shared_by_all_prompts_come_from_the_study(tokenization: Tokenization) -> None:

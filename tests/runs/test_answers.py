@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import LlamaForCausalLM
 
+from attnscope.errors import AttnscopeError
 from attnscope.runs import batches as batches_module
 from attnscope.runs.batches import WRITTEN, Budget, batches
 from attnscope.runs.measuring import CellMeasurer
 from attnscope.studies import perform_request, request_study, run_study
+from attnscope.text import patterns
 from tests.runs.test_engines import Backwards, backwards
 from tests.runs.test_runs import contents
 
@@ -163,3 +165,54 @@ def test_answers_and_their_cache_count_towards_a_batch() -> None:
     assert batches_module.bytes_in_cache(heads=3, width=64, layers=30, size=4) == 2 * 3 * 64 * 30 * 4
     small = batches_module.budget(10**8, 10**5, "cpu", WRITTEN)
     assert small == Budget(500, WRITTEN)
+
+
+ENDLESS = r"(?s)(.|..)+\Z."
+"""Quick on a short prompt, endless with an answer after it."""
+REFUSED_LATE = """\
+models: ['{model}']
+prompts: {{items: [{{q: ab cd ef gh}}, {{q: zzc}}], plain: '{{q}}', answer: {{generate: 60}}}}
+{key}
+"""
+
+
+@pytest.mark.parametrize(
+    ("key", "problem"),
+    [
+        (f"classes: {{x: 're:{ENDLESS}'}}", "a class takes too long"),
+        (f"also: {{x: 're:{ENDLESS}'}}", "a class takes too long"),
+        (f"without: ['re:{ENDLESS}']", "a class takes too long"),
+        (f"measure: {{queries: [{{match: '{ENDLESS}'}}]}}", "a query group takes too long"),
+        (
+            "measure: {queries: [{match: qqqqq, of: answer, name: none}]}",
+            "no prompt could be measured: query group 'none'",
+        ),
+    ],
+)
+def test_what_is_refused_once_answers_are_written_leaves_nothing_behind(
+    tiny_models: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, problem: str
+) -> None:
+    monkeypatch.setattr(patterns, "SECONDS", 0.2)
+    file = tmp_path / "study.yaml"
+    file.write_text(REFUSED_LATE.format(model=tiny_models[1], key=key), encoding="utf-8")
+    (tmp_path / "empty").mkdir()
+    for folder in ("new", "empty"):
+        with pytest.raises(AttnscopeError, match=problem):
+            run_study(file, tmp_path / folder)
+    assert not (tmp_path / "new").exists()
+    assert [path.name for path in (tmp_path / "empty").iterdir()] in ([], [".lock"])
+
+
+def test_what_was_measured_before_a_refusal_stays_and_is_used(
+    tiny_models: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patterns, "SECONDS", 0.2)
+    monkeypatch.setitem(batches_module.ENOUGH, "cpu", 1)
+    file, folder = tmp_path / "study.yaml", tmp_path / "run"
+    key = f"classes: {{x: 're:zz{ENDLESS}'}}"
+    file.write_text(REFUSED_LATE.format(model=tiny_models[1], key=key), encoding="utf-8")
+    with pytest.raises(AttnscopeError, match="a class takes too long"):
+        run_study(file, folder)
+    file.write_text(REFUSED_LATE.format(model=tiny_models[1], key="classes: {x: 're:zz'}"), encoding="utf-8")
+    outcome = perform_request(request_study(str(file)), folder)
+    assert (outcome.measured, outcome.reused) == (1, 1)

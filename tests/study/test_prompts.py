@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from attnscope.errors import AttnscopeError
+from attnscope.studies import request_study
 from attnscope.study.prompts import read_prompts
 from attnscope.study.schema import Study
 
@@ -58,6 +59,7 @@ def test_a_count_takes_the_first() -> None:
         ({"items": [{"a": "1"}], "plain": "{b}"}, "has no 'b'"),
         ({"items": [{"a": [["1"]]}]}, "not text"),
         ({"items": [{"a": None}]}, "not text"),
+        ({"items": [{"a": []}]}, "the list 'a' of prompt 0 is empty .*: at least one item"),
         ({"items": [{"a": float("nan")}]}, "not text"),
         ({"items": [{"a": "1"}], "fields": {"b": {"separator": ","}}, "plain": "{a}"}, "no prompt has 'b'"),
         ({"items": [{"a": "1", "n": "\ud800"}], "id": "n"}, "the name of prompt 0 contains an incomplete character"),
@@ -98,3 +100,21 @@ def test_without_a_layout_the_cluster_is_no_part_of_the_prompt() -> None:
     made = read_prompts(study(items=[{"a": "1", "topic": "x"}, {"a": "2", "topic": "x"}], cluster="topic"), Path())
     assert made.layouts.fields == ["a"]
     assert {prompt.cluster for prompt in made.prompts} == {"x"}
+
+
+def test_numbers_beside_the_layout_are_text_as_they_are_in_it() -> None:
+    made = read_prompts(study(items=[{"a": "1", "n": 12, "x": 0.5, "no": True, "empty": ""}], plain="{a}"), Path())
+    assert made.prompts[0].beside == {"n": "12", "x": "0.5"}
+    assert made.contents.fields == ["n", "x", "a"]
+
+
+def test_what_an_edit_takes_from_beside_the_layout_is_part_of_what_a_run_depends_on(tmp_path: Path) -> None:
+    keys = []
+    for other in ("one", "two", "one"):
+        file = tmp_path / "study.yaml"
+        (tmp_path / "x.jsonl").write_text(json.dumps({"q": "Why?", "other": other}), encoding="utf-8")
+        edits = "[none, {name: c, replace: {segment: q, with: {field: other}}}]"
+        text = f"models: [m]\nprompts: {{file: x.jsonl, plain: '{{q}}'}}\nconditions: {edits}\n"
+        file.write_text(text, encoding="utf-8")
+        keys.append(request_study(str(file)).key)
+    assert keys[0] == keys[2] != keys[1]

@@ -115,7 +115,7 @@ def test_ten_thousand_groups_are_refused_before_anything_is_measured() -> None:
 def test_a_pattern_that_never_ends_is_stopped_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patterns, "SECONDS", 0.2)
     text = "a" * 60 + "b"
-    with pytest.raises(AttnscopeError, match=r"pattern of a query group takes too long.*match: \(a\|aa\).*0.2 seconds"):
+    with pytest.raises(AttnscopeError, match=r"query group takes too long.*match: \(a\|aa\).*0.2 seconds of computing"):
         groups_of(queries({"match": "(a|aa)+$"}), prompt(text, (Span("question", 0, len(text)),)))
 
 

@@ -73,19 +73,22 @@ class CellMaker:
         """All cells, in the study's order: conditions, then prompts; and those that can't be made."""
         cells: list[Cell] = []
         dropped: list[Dropped] = []
-        rules = [*self.study.rules.values(), *self.study.set_rules.values(), *self.study.removed_rules]
         for condition in self.study.conditions:
             for prompt in self.prompts.prompts:
                 try:
-                    cell = self.cell(condition, prompt)
-                    refuse_failing(rules, cell.text.text, cell.tokens, cell.text.spans)  # tables need them later
-                    cells.append(cell)
+                    cells.append(self.checked(self.cell(condition, prompt)))
                 except StoppingError:
                     raise
                 except AttnscopeError as error:
                     where = {"model": self.spec.label, "condition": condition.name, "prompt": prompt.number}
                     dropped.append(Dropped(**where, reason=str(error)))
         return cells, dropped
+
+    def checked(self, cell: Cell) -> Cell:
+        """The cell, if the rules of all classes can be applied to it, as they are when tables are written."""
+        rules = [*self.study.rules.values(), *self.study.set_rules.values(), *self.study.removed_rules]
+        refuse_failing(rules, cell.text.text, cell.tokens, cell.text.spans)
+        return cell
 
     def cell(self, condition: ConditionSpec, prompt: Prompt) -> Cell:
         self._refuse_if_empty(prompt)

@@ -91,11 +91,21 @@ class RunFolder:
             return True
         path = self.path / MANIFEST
         if not path.exists():
-            return all(each.name == LOCK for each in self.path.iterdir())
+            return self.is_empty
         try:
             return is_attnscopes(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError):
             return False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was ever written into it."""
+        return all(each.name == LOCK for each in self.path.iterdir())
+
+    def clear(self) -> None:
+        """Remove what a run writes before it has numbers; for a folder that was empty before it."""
+        for name in (MANIFEST, STUDY, SHARDS):
+            _remove(self.path / name)
 
     def manifest(self) -> tuple[Manifest | None, str | None]:
         """The run's manifest, if it can be used; otherwise the reason why it has to be written again."""

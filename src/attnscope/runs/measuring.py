@@ -82,7 +82,8 @@ class CellMeasurer:
         return {task.key: replace(task, answer=answer.ids) for task, answer in zip(tasks, answers, strict=True)}
 
     def _followed(self, tasks: Sequence[_Task]) -> dict[str, _Task | Result]:
-        return {task.key: replace(task, cell=self.maker.answered(task.cell, task.answer or [])) for task in tasks}
+        whole = {task.key: self.maker.answered(task.cell, task.answer or []) for task in tasks}
+        return {task.key: replace(task, cell=self.maker.checked(whole[task.key])) for task in tasks}
 
     def _measured(self, tasks: Sequence[_Task]) -> dict[str, _Task | Result]:
         """In one forward; in several, if answers of different lengths would need much padding."""

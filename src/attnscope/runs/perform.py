@@ -81,7 +81,8 @@ def perform(
     counts what each phase takes, for the manifest.
 
     A model, layer or head that does not exist is refused before the folder is touched. If no prompt can be measured
-    (with strict: if any can't), the run is refused before anything in the folder changes.
+    (with strict: if any can't), the run is refused before anything in the folder changes. Where this shows only once
+    answers are written, nothing stays in a folder that was empty.
     """
     watch, clock = watcher or Silent(), clock or Clock()
     ENGINES.find(request.engine, Parameter("engine"))
@@ -143,6 +144,7 @@ class _Performance:
         self.request, self.folder, self.watch, self.before = request, folder, watch, before
         self.plans, self.load, self.clock = plans, load, clock
         self.outcome = outcome
+        self.was_empty = folder.is_empty
         self.store = Store(folder.path)
         listed = {shard.sha256 for shard in before.shards} if before else set()
         damaged = [digest for digest in self.store.removed if digest not in listed]
@@ -166,8 +168,11 @@ class _Performance:
                 self._model(plan)
                 self._write_manifest("running")
             self._tables()
-        except BaseException:
-            self._write_manifest("stopped")
+        except BaseException as error:
+            if self.was_empty and isinstance(error, AttnscopeError) and not self.store.has_numbers:
+                self.folder.clear()
+            else:
+                self._write_manifest("stopped")
             raise
         self._write_manifest("finished")
         self.outcome.replaced = self._replaced()

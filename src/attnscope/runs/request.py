@@ -74,7 +74,8 @@ class RunRequest:
         content = {
             "study": self.study.model_dump(mode="json"),
             "prompts": [
-                [each.name, repr(dict(each.fields)), each.answer, each.cluster] for each in self.prompts.prompts
+                [each.name, repr(dict(each.fields)), each.answer, each.cluster, *map(list, each.beside.items())]
+                for each in self.prompts.prompts
             ],
             "versions": versions(),
             "plugins": plugins(_IN_TABLES),

@@ -89,6 +89,11 @@ class Store:
     def __contains__(self, cell: str) -> bool:
         return cell in self._paths
 
+    @property
+    def has_numbers(self) -> bool:
+        """Whether any cell was measured."""
+        return any(REFUSED not in self._shards[path].arrays_by_cell[cell] for cell, path in self._paths.items())
+
     def write(self, results: Results) -> None:
         """Write the cells of a batch into one shard: all of them, or none."""
         settled = {key: result for key, result in results.items() if not isinstance(result, NoRoom)}

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from attnscope.edits.prompt import PROMPT_EDITS
+from attnscope.edits.prompt import PROMPT_EDITS, EditProblem, PromptEdit
 from attnscope.edits.prompt.insert import Insert
-from attnscope.errors import near
+from attnscope.errors import StoppingError, near
 from attnscope.measures import MEASURES
 from attnscope.measures.names import KEPT, MOVED, OF_INSERTIONS, head_measures, map_measures
 from attnscope.measures.patterns import PATTERNS
 from attnscope.quantities import QUANTITIES
 from attnscope.study.headline import HeadlineSpec
-from attnscope.study.schema import NAME, FigureSpec, PromptsSpec, Study
+from attnscope.study.schema import NAME, DepthsSpec, FigureSpec, PromptsSpec, Study
 from attnscope.text.classes import OTHER, REMOVED, Rule, parse_rule
 from attnscope.text.groups import GROUPS, known_groups
+from attnscope.text.groups.every import ALL
 from attnscope.text.layout import Layout, Layouts
+from attnscope.text.patterns import SECONDS, matched_characters
 from attnscope.text.query_rules import MOST, QueryRule, sources_of, titles_of
+from attnscope.text.query_rules.each import Each
+from attnscope.text.query_rules.match import Match
 from attnscope.text.rules import RULES
+from attnscope.text.rules.pattern import PATTERN
 from attnscope.text.segments import ANSWER, INSERTED, SELECTORS, TEMPLATE, Selector, Span, selector_problem
 from attnscope.text.sets import PROMPT_SETS
 
@@ -36,6 +42,18 @@ class Problem:
     what: str
     allowed: str
     todo: str = "fix the study file"
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What the prompts of a study have, once they have been read."""
+
+    parts: Sequence[Span]
+    """Every segment that some prompt has, with its roles."""
+    fields: Sequence[str]
+    """Every field in which some prompt has a text that edits can use."""
+    texts: Sequence[str]
+    """Each prompt with its answer, as far as it is known without a chat template."""
 
 
 def layouts_of(prompts: PromptsSpec) -> Layouts | None:
@@ -63,7 +81,7 @@ def problems(study: Study) -> Iterator[Problem]:
     yield from _of_prompts(study)
     yield from _of_conditions(study)
     yield from _of_classes(study)
-    yield from _of_measure_names(study)
+    yield from _of_what_is_measured(study)
     yield from _of_quantities(study)
     own = layouts_of(study.prompts)
     layouts = own or _layouts_of_set(study.prompts)
@@ -82,14 +100,42 @@ def _may_mean_a_field(problem: Problem, layouts: Layouts) -> bool:
     return any(field in nearest for field in layouts.fields)
 
 
-def segment_problems(study: Study, layouts: Layouts, parts: Sequence[Span] | None = None) -> Iterator[Problem]:
+def problems_with_prompts(study: Study, layouts: Layouts, contents: Contents) -> Iterator[Problem]:
+    """Problems that show once the prompts are read: what a study names and none has, patterns that never end."""
+    yield from segment_problems(study, layouts, contents)
+    yield from _of_patterns(study, contents.texts)
+
+
+def segment_problems(study: Study, layouts: Layouts, contents: Contents | None = None) -> Iterator[Problem]:
     """Segments that are named but don't exist. layouts: of the prompts, which may come from a set or a file.
 
-    parts: the segments of the prompts with their roles, once they have been read.
+    contents: of the prompts, once they have been read.
     """
     for layout in layouts.every:
-        yield from _of_edits(study, layout)
-        yield from _of_segments(study, layout, parts)
+        yield from _of_edits(study, layout, contents)
+        yield from _of_segments(study, layout, None if contents is None else contents.parts)
+
+
+def _of_patterns(study: Study, texts: Sequence[str]) -> Iterator[Problem]:
+    """Patterns that take too long, as far as a short try shows."""
+    patterns: list[tuple[tuple[str | int, ...], str, str]] = [
+        *((at, rule.argument, "a class") for at, rule in _rules(study) if rule.kind is PATTERN),
+        *(
+            (("measure", "queries", number, Match.key), rule.match, "a query group")
+            for number, rule in enumerate(study.measure.queries)
+            if isinstance(rule, Match)
+        ),
+    ]
+    for at, pattern, what in patterns:
+        started = time.monotonic()
+        for text in texts:
+            try:
+                matched_characters(pattern, text, what, pattern)
+            except StoppingError as error:
+                yield Problem(at, error.what, error.allowed, error.todo)
+                break
+            if time.monotonic() - started > SECONDS:
+                break
 
 
 def _duplicates(places: Sequence[tuple[str | int, ...]], specs: Sequence[Any], key: str) -> Iterator[Problem]:
@@ -145,7 +191,7 @@ def _of_quantities(study: Study) -> Iterator[Problem]:
             yield Problem((*at, *path), what, "classes and sets that are shares of the same whole", "leave it out")
         for (path, used), what, known in needed:
             if used not in known:
-                yield Problem((*at, *path), f"there is no {what} '{used}'", near(used, known or ["(none)"]))
+                yield Problem((*at, *path), f"there is no {what} '{used}'", near(used, known))
 
 
 def _per_key(study: Study) -> list[str]:
@@ -153,14 +199,47 @@ def _per_key(study: Study) -> list[str]:
     return [name for name in study.measure.all_measures if name in MEASURES.members and MEASURES.members[name].axes]
 
 
-def _of_measure_names(study: Study) -> Iterator[Problem]:
-    named = study.measure.measures
+def _of_what_is_measured(study: Study) -> Iterator[Problem]:
+    """Measures that don't exist, what is listed twice, and more query groups than there can be."""
+    measure = study.measure
+    named = measure.measures
     for number, name in enumerate(named):
         at = ("measure", "measures", number)
         if name not in MEASURES.members:
             yield Problem(at, f"unknown measure '{name}'", near(name, MEASURES.members))
         elif name in named[:number]:
             yield Problem(at, f"'{name}' is listed twice", "each measure once")
+    for key, numbers in (("layers", measure.layers), ("heads", measure.heads)):
+        given = numbers.depths if isinstance(numbers, DepthsSpec) else numbers if isinstance(numbers, list) else []
+        path = (key, "depths") if isinstance(numbers, DepthsSpec) else (key,)
+        yield from _listed_twice(given, ("measure", *path))
+    yield from _listed_twice(study.without, ("without",))
+    yield from _of_generated_groups(study)
+
+
+def _listed_twice(things: Sequence[object], at: tuple[str | int, ...]) -> Iterator[Problem]:
+    for place, each in enumerate(things):
+        if each in things[:place]:
+            yield Problem((*at, place), f"'{each}' is listed twice", "each once")
+
+
+def _of_generated_groups(study: Study) -> Iterator[Problem]:
+    """Answers that would have more query groups than there can be: known before any is written."""
+    generated = None if study.prompts.answer is None else study.prompts.answer.generate
+    grow = [place for place, rule in enumerate(study.measure.queries) if isinstance(rule, Each) and _grows(rule.each)]
+    most = (generated or 0) * len(grow) + len(study.measure.queries) - len(grow)
+    if generated is not None and grow and most > MOST:
+        yield Problem(
+            ("measure", "queries", grow[0], Each.key),
+            f"generate: {generated} of prompts.answer may give {most:,} query groups",
+            f"at most {MOST:,}",
+            "generate fewer tokens, or take fewer, larger groups: {bins: {of: answer, count: 64}}",
+        )
+
+
+def _grows(group: str) -> bool:
+    """Whether a query group has a query for every token of an answer."""
+    return group == ALL.name or (group in GROUPS.members and GROUPS.members[group].segment == ANSWER)
 
 
 def _of_prompts(study: Study) -> Iterator[Problem]:
@@ -196,17 +275,34 @@ def _of_conditions(study: Study) -> Iterator[Problem]:
             match = edit.match if isinstance(edit, Insert) else None
             if match is not None and match not in earlier:
                 what = f"there is no earlier condition '{match}' that inserts text"
-                yield Problem(("conditions", number, "edits", place, "match"), what, near(match, earlier or ["(none)"]))
+                yield Problem(("conditions", number, "edits", place, "match"), what, near(match, earlier))
 
 
-def _of_edits(study: Study, layout: Layout) -> Iterator[Problem]:
-    """Problems that edits have with a layout, such as a missing segment."""
+def _of_edits(study: Study, layout: Layout, contents: Contents | None) -> Iterator[Problem]:
+    """Problems that edits have with a layout or with the prompts, such as a missing segment."""
     for number, spec in enumerate(study.conditions):
         for place, edit in enumerate(spec.edits):
             with PROMPT_EDITS.blamed(edit.key, "problems"):
                 problems = list(edit.problems(layout))
+            if contents is not None and not problems:
+                problems = list(_unmet(edit, contents))
             for problem in problems:
                 yield Problem(("conditions", number, "edits", place, problem.key), problem.what, problem.allowed)
+
+
+def _unmet(edit: PromptEdit, contents: Contents) -> Iterator[EditProblem]:
+    """What an edit needs and no prompt has."""
+    with PROMPT_EDITS.blamed(edit.key, "named_segments"):
+        segments = list(edit.named_segments())
+    for key, selector in segments:
+        absent = _absent(selector, contents.parts)
+        if absent is not None:
+            yield EditProblem(key, *absent)
+    with PROMPT_EDITS.blamed(edit.key, "named_fields"):
+        fields = list(edit.named_fields())
+    for key, field in fields:
+        if field not in contents.fields:
+            yield EditProblem(key, f"no prompt has a field '{field}' with some text", near(field, contents.fields))
 
 
 def _missing(selector: str, layout: Layout, study: Study, parts: Sequence[Span] | None) -> tuple[str, str] | None:
@@ -220,25 +316,35 @@ def _missing(selector: str, layout: Layout, study: Study, parts: Sequence[Span] 
         return None
     if not layout.may_have(wanted.name):
         return f"the {layout.key} layout has no segment '{selector}'", near(selector, [*layout.segments, *own])
-    if parts is None or wanted.segments(parts):
+    return None if parts is None else _absent(selector, parts)
+
+
+def _absent(selector: str, parts: Sequence[Span]) -> tuple[str, str] | None:
+    """What is wrong with a selector that no prompt has a segment for; None if one has. parts: of all prompts."""
+    wanted = Selector.of(selector)
+    if wanted.segments(parts):
         return None
     known = list(
         dict.fromkeys(part.segment for part in parts if Selector(wanted.name.partition(".")[0]).covers(part.segment))
     )
     roles = list(dict.fromkeys(part.role for part in parts if part.role and wanted.covers(part.segment)))
     if wanted.role is not None and wanted.role not in roles:
-        return f"no prompt has a '{wanted.name}' with the role '{wanted.role}'", near(wanted.role, roles or ["(none)"])
+        return f"no prompt has a '{wanted.name}' with the role '{wanted.role}'", near(wanted.role, roles)
     return f"no prompt has the segment '{selector}'", near(selector, known)
 
 
-def _of_segments(study: Study, layout: Layout, parts: Sequence[Span] | None) -> Iterator[Problem]:
-    """Segments that classes and query groups name."""
-    named_rules: list[tuple[tuple[str | int, ...], Rule]] = [
+def _rules(study: Study) -> list[tuple[tuple[str | int, ...], Rule]]:
+    """The rules of classes, of sets and of what is left out, each after its place in the file."""
+    return [
         *((("classes", name), spec.parsed) for name, spec in study.classes.items()),
         *((("also", name), spec.parsed) for name, spec in study.also.items()),
         *((("without", place), parse_rule(rule)) for place, rule in enumerate(study.removed_rules)),
     ]
-    for at, rule in named_rules:
+
+
+def _of_segments(study: Study, layout: Layout, parts: Sequence[Span] | None) -> Iterator[Problem]:
+    """Segments that classes and query groups name."""
+    for at, rule in _rules(study):
         with RULES.blamed(rule.kind.name, "segments"):
             named = [(rule.kind.study_key, segment) for segment in rule.kind.segments(rule.argument)]
         for key, segment in [*named, *([("within", rule.within)] if rule.within is not None else [])]:
@@ -267,6 +373,8 @@ def _of_queries(study: Study, layout: Layout, parts: Sequence[Span] | None) -> I
             of_answer = GROUPS.members[name].segment == ANSWER if name in GROUPS.members else False
             hint = " (prompts have no answer)" if of_answer else ""
             yield Problem(at, f"unknown query group '{name}'{hint}", near(name, groups))
+        elif name == INSERTED and not any(edit.may_insert for spec in study.conditions for edit in spec.edits):
+            yield Problem(at, "no condition inserts text, so no prompt has the segment 'inserted'", near(name, groups))
         elif name in segments and name in GROUPS.members and name != ANSWER:
             yield Problem(at, f"'{name}' is a query group and a segment", "another name for the segment")
 
@@ -306,7 +414,7 @@ def _of_headline(study: Study, statement: HeadlineSpec, at: tuple[str | int, ...
         yield Problem((*at, "queries"), what, near(statement.queries, study.measure.groups))
     if statement.over is not None and statement.over not in study.measure.series:
         what = f"there is no series of query groups '{statement.over}'"
-        yield Problem((*at, "over"), what, near(statement.over, study.measure.series or ["(none)"]))
+        yield Problem((*at, "over"), what, near(statement.over, study.measure.series))
     yield from name_problems(statement.conditions or (), conditions, (*at, "conditions"))
     if statement.difference is not None:
         first = statement.difference[0]

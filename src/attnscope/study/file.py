@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from attnscope.arguments import path_of
 from attnscope.errors import AttnscopeError, near
 from attnscope.study import checkpoints
-from attnscope.study.consistency import NAMED, Problem, problems, segment_problems
+from attnscope.study.consistency import NAMED, Problem, problems, problems_with_prompts
 from attnscope.study.prompts import PromptList
 from attnscope.study.schema import COLOUR, LINE, NAME, ModelSpec, Study
 
@@ -141,9 +141,9 @@ def _in_file(problem: Problem, entries: Sequence[int]) -> Problem:
     return problem
 
 
-def refuse_unknown_segments(study: Study, prompts: PromptList, path: Path) -> None:
-    """Refuse segments that the prompts don't have; possible only once the prompts are read."""
-    refuse(segment_problems(study, prompts.layouts, prompts.parts), path)
+def refuse_misfits(study: Study, prompts: PromptList, path: Path) -> None:
+    """Refuse what doesn't fit the prompts, such as segments that none has; possible only once they are read."""
+    refuse(problems_with_prompts(study, prompts.layouts, prompts.contents), path)
 
 
 def refuse(problems: Iterable[Problem], path: Path) -> None:
@@ -251,8 +251,14 @@ def _words(error: Any, context: dict[str, Any]) -> tuple[str, str]:
         return f"'{given}' has the wrong form", _PATTERNS.get(context["pattern"], f"text like {context['pattern']}")
     for kinds, (expected, written) in _TYPES.items():
         if kind in kinds:
-            return f"{'nothing' if error['input'] is None else repr(given)} is not {expected}", written
+            return f"{_as_written(error['input'])} is not {expected}", written
     return f"{message[0].lower()}{message[1:]}, not {given!r}", allowed
+
+
+def _as_written(value: Any) -> str:
+    """A value as it is in the file, so that text such as '3' can be told from a number."""
+    words = {None: "nothing", True: "true", False: "false"}
+    return words[value] if value is None or isinstance(value, bool) else repr(value)[:60]
 
 
 def place_in(text: str, where: str, at: Sequence[str | int]) -> str:

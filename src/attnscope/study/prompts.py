@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 
 from attnscope.errors import AttnscopeError, near
-from attnscope.study.consistency import RESERVED, Problem, layouts_of
+from attnscope.study.consistency import RESERVED, Contents, Problem, layouts_of
 from attnscope.study.independence import cluster_field
 from attnscope.study.schema import PromptsSpec, Study
 from attnscope.text.copies import same_prompt
@@ -63,17 +63,21 @@ class PromptList:
     """Where they come from, in words."""
 
     @property
-    def parts(self) -> list[Span]:
-        """Every segment that some prompt has, with its roles."""
-        pieces = [
-            piece
+    def contents(self) -> Contents:
+        """What the prompts have."""
+        laid_out = [
+            (prompt, [piece for _, line in layout.pieces(prompt.fields) for piece in line])
             for prompt in self.prompts
             for layout in self.layouts.every
-            for _, line in layout.pieces(prompt.fields)
-            for piece in line
         ]
-        names = dict.fromkeys((piece.segment, piece.role) for piece in pieces if piece.segment != TEMPLATE)
-        return [Span(segment, 0, 0, role) for segment, role in names]
+        every = [piece for _, pieces in laid_out for piece in pieces]
+        names = dict.fromkeys((piece.segment, piece.role) for piece in every if piece.segment != TEMPLATE)
+        fields = (name for prompt in self.prompts for name, text in {**prompt.beside, **prompt.texts}.items() if text)
+        return Contents(
+            parts=[Span(segment, 0, 0, role) for segment, role in names],
+            fields=list(dict.fromkeys(fields)),
+            texts=["".join(piece.text for piece in pieces) + (prompt.answer or "") for prompt, pieces in laid_out],
+        )
 
 
 def read_prompts(study: Study, folder: Path) -> PromptList:
@@ -159,6 +163,8 @@ def _value(number: int, field: str, row: Mapping[str, Any], spec: PromptsSpec, a
     if column not in row:
         raise _wrong(f"prompt {number} has no '{column}'", at, near(column, [*row, *spec.fields]))
     value = read_value(row[column], source.separator)
+    if row[column] == []:
+        raise _wrong(f"the list '{column}' of prompt {number} is empty", ("fields", field), "at least one item")
     if value is None:
         raise _wrong(f"'{column}' of prompt {number} is not text", ("fields", field), VALUES)
     roles = [item.role for item in value.items if item.role] if isinstance(value, Items) else []
@@ -171,7 +177,7 @@ def _value(number: int, field: str, row: Mapping[str, Any], spec: PromptsSpec, a
 def _beside(fields: Fields, row: Mapping[str, Any], spec: PromptsSpec) -> dict[str, str]:
     """The texts of a row, and those that all prompts share, that no layout has a place for."""
     sources = {name: spec.source_of(name) for name in [*spec.fields, *row] if name not in fields}
-    values = {name: source.text or row.get(source.column or name) for name, source in sources.items()}
+    values = {name: source.text or read_value(row.get(source.column or name)) for name, source in sources.items()}
     return {name: value for name, value in values.items() if isinstance(value, str) and value and _is_whole(value)}
 
 

@@ -15,14 +15,16 @@ class Sample(Spec):
 
     temperature: float = Field(
         1.0,
+        strict=True,
         gt=0,
         le=100,
         allow_inf_nan=False,
         description="Divides the logits: below 1, likely tokens become likelier; 1 leaves the model's probabilities.",
     )
-    top_k: int | None = Field(None, ge=1, description="Draw only from this many of the likeliest tokens.")
+    top_k: int | None = Field(None, strict=True, ge=1, description="Draw only from this many of the likeliest tokens.")
     top_p: float | None = Field(
         None,
+        strict=True,
         gt=0,
         le=1,
         allow_inf_nan=False,

@@ -16,11 +16,15 @@ class Delete(PromptEdit):
     """Takes segments out of the prompt, with the separators of a list and with messages that would be empty."""
 
     key: ClassVar[str] = "delete"
+    may_insert: ClassVar[bool] = False
 
     delete: str = Field(min_length=1, description="The segment, family of segments or selector to take out.")
 
     def problems(self, layout: Layout) -> Iterator[EditProblem]:
         yield from segment_problem("delete", self.delete, layout)
+
+    def named_segments(self) -> Iterator[tuple[str, str]]:
+        yield "delete", self.delete
 
     def apply(self, lines: Lines, context: EditContext) -> Lines:
         return refuse_if_empty(without(lines, chosen(lines, self.delete, context)), context)

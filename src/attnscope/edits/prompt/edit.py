@@ -61,6 +61,8 @@ class PromptEdit(Spec):
 
     key: ClassVar[str]
     """The field that names it."""
+    may_insert: ClassVar[bool] = True
+    """Whether it can put text into the segment `inserted`."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **options: Any) -> None:
@@ -77,6 +79,14 @@ class PromptEdit(Spec):
 
     def problems(self, layout: Layout) -> Iterator[EditProblem]:
         """Problems with prompts of this layout; none by default."""
+        yield from ()
+
+    def named_segments(self) -> Iterator[tuple[str, str]]:
+        """The segments that some prompt must have, each after the study-file key that names it; none by default."""
+        yield from ()
+
+    def named_fields(self) -> Iterator[tuple[str, str]]:
+        """The fields that some prompt must have a text in, in the same way; none by default."""
         yield from ()
 
     def apply(self, lines: Lines, context: EditContext) -> Lines:

@@ -21,6 +21,7 @@ from attnscope.edits.prompt.edit import (
 from attnscope.edits.prompt.parts import chosen, mapped, pieces_of
 from attnscope.edits.sources import AnySource
 from attnscope.errors import AttnscopeError
+from attnscope.spec import Whole
 from attnscope.text.layout import Layout
 from attnscope.text.segments import INSERTED, Piece
 
@@ -36,8 +37,8 @@ class Insert(PromptEdit):
     before: str | None = Field(None, description="Insert right before this segment.")
     after: str | None = Field(None, description="Insert right after this segment.")
     separator: str = Field("\n", description="Text between the insertion and the segment; counts as inserted.")
-    times: int | None = Field(None, ge=1, le=MOST, description="How often to repeat a string, whatever the tokens.")
-    tokens: int | None = Field(
+    times: Whole | None = Field(None, ge=1, le=MOST, description="How often to repeat a string, whatever the tokens.")
+    tokens: Whole | None = Field(
         None, ge=1, description="Insert exactly this many tokens, counted by the model's tokenizer."
     )
     match: str | None = Field(None, description="Insert as many tokens as this earlier condition, prompt by prompt.")
@@ -66,6 +67,14 @@ class Insert(PromptEdit):
                 yield from repeated_problem(key, segment, layout)
         if self.insert.segment is not None:
             yield from source_problem("insert", self.insert, layout)
+
+    def named_segments(self) -> Iterator[tuple[str, str]]:
+        named = {"before": self.before, "after": self.after, "insert": self.insert.segment}
+        yield from ((key, selector) for key, selector in named.items() if selector is not None)
+
+    def named_fields(self) -> Iterator[tuple[str, str]]:
+        if self.insert.text_field is not None:
+            yield "insert", self.insert.text_field
 
     def apply(self, lines: Lines, context: EditContext) -> Lines:
         beside = chosen(lines, self.before or self.after or "", context)

@@ -19,6 +19,7 @@ class Move(PromptEdit):
     """Moves a segment right before or after another. Its tokens stay the same tokens."""
 
     key: ClassVar[str] = "move"
+    may_insert: ClassVar[bool] = False
 
     move: str = Field(min_length=1, description="The segment to move.")
     before: str | None = Field(None, description="Move it right before this segment.")
@@ -38,6 +39,10 @@ class Move(PromptEdit):
                 yield from segment_problem(key, selector, layout)
         if self.move in (self.before, self.after):
             yield EditProblem("move", f"'{self.move}' can't be moved next to itself", "two different segments")
+
+    def named_segments(self) -> Iterator[tuple[str, str]]:
+        named = {"move": self.move, "before": self.before, "after": self.after}
+        yield from ((key, selector) for key, selector in named.items() if selector is not None)
 
     def apply(self, lines: Lines, context: EditContext) -> Lines:
         names = chosen(lines, self.move, context)

@@ -10,7 +10,7 @@ from pydantic import Field
 from attnscope.edits.prompt.edit import EditContext, EditProblem, Lines, PromptEdit, segment_problem
 from attnscope.edits.prompt.parts import chosen, mapped, pieces_of
 from attnscope.errors import AttnscopeError
-from attnscope.spec import Spec
+from attnscope.spec import Spec, Whole
 from attnscope.text.layout import Layout
 from attnscope.text.segments import Piece
 
@@ -21,7 +21,7 @@ class OrderSpec(Spec):
     """Which list, and how."""
 
     of: str = Field(min_length=1, description="The list, such as passages.")
-    by: Ordering | list[int] = Field(
+    by: Ordering | list[Whole] = Field(
         description="shuffled (at random, drawn for every prompt; with few items it may be the order they have), "
         "reversed, or numbers of the items from 1, "
         "such as [3, 1, 2]."
@@ -32,6 +32,7 @@ class Order(PromptEdit):
     """Puts the items of a list into another order. Each stays the same segment, wherever it stands."""
 
     key: ClassVar[str] = "order"
+    may_insert: ClassVar[bool] = False
 
     order: OrderSpec = Field(
         description="`of`: the list, such as passages; `by`: shuffled (at random, drawn per prompt; with few items it "
@@ -47,6 +48,9 @@ class Order(PromptEdit):
         by = self.order.by
         if isinstance(by, list) and sorted(by) != list(range(1, len(by) + 1)):
             yield EditProblem("order", f"{by} is not an order", "every number from 1 once, such as [3, 1, 2]")
+
+    def named_segments(self) -> Iterator[tuple[str, str]]:
+        yield "order", self.order.of
 
     def apply(self, lines: Lines, context: EditContext) -> Lines:
         names = chosen(lines, self.order.of, context)

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from attnscope.edits.prompt.edit import EditContext, EditProblem, Lines, PromptEdit, segment_problem
 from attnscope.edits.prompt.parts import chosen, mapped, pieces_of, refuse_if_scattered, split
+from attnscope.spec import Whole
 from attnscope.text.layout import Layout
 from attnscope.text.segments import INSERTED, Piece
 
@@ -19,11 +20,14 @@ class Repeat(PromptEdit):
     key: ClassVar[str] = "repeat"
 
     repeat: str = Field(min_length=1, description="The segment to repeat.")
-    times: int = Field(2, ge=2, le=1000, description="How often it occurs then.")
+    times: Whole = Field(2, ge=2, le=1000, description="How often it occurs then.")
     separator: str = Field("\n", description="Text between the copies; counts as inserted.")
 
     def problems(self, layout: Layout) -> Iterator[EditProblem]:
         yield from segment_problem("repeat", self.repeat, layout)
+
+    def named_segments(self) -> Iterator[tuple[str, str]]:
+        yield "repeat", self.repeat
 
     def apply(self, lines: Lines, context: EditContext) -> Lines:
         names = chosen(lines, self.repeat, context)

@@ -20,7 +20,7 @@ from attnscope.edits.prompt.edit import (
 )
 from attnscope.edits.prompt.parts import chosen, mapped, pieces_of
 from attnscope.edits.sources import AnySource
-from attnscope.spec import Spec
+from attnscope.spec import Spec, Whole
 from attnscope.text.layout import Layout
 from attnscope.text.segments import Piece
 
@@ -40,12 +40,13 @@ class Replace(PromptEdit):
     """
 
     key: ClassVar[str] = "replace"
+    may_insert: ClassVar[bool] = False
 
     replace: ReplaceSpec = Field(
         description="`segment`: what is replaced, every item if it is a list; `with`: the text in its place, one "
         "source such as `{text: ...}`."
     )
-    tokens: int | None = Field(None, ge=1, description="Exactly this many tokens.")
+    tokens: Whole | None = Field(None, ge=1, description="Exactly this many tokens.")
     match: str | None = Field(None, description="`replaced`: as many tokens as the text it replaces.")
 
     @model_validator(mode="after")
@@ -71,6 +72,15 @@ class Replace(PromptEdit):
         yield from repeated_problem("replace", self.replace.segment, layout)
         if self.source.segment is not None:
             yield from source_problem("replace", self.source, layout)
+
+    def named_segments(self) -> Iterator[tuple[str, str]]:
+        yield "replace", self.replace.segment
+        if self.source.segment is not None:
+            yield "replace", self.source.segment
+
+    def named_fields(self) -> Iterator[tuple[str, str]]:
+        if self.source.text_field is not None:
+            yield "replace", self.source.text_field
 
     def apply(self, lines: Lines, context: EditContext) -> Lines:
         for number, name in enumerate(chosen(lines, self.replace.segment, context)):

@@ -17,6 +17,7 @@ class Swap(PromptEdit):
     """Exchanges two segments. Their tokens stay the same tokens, so differences on them are still paired."""
 
     key: ClassVar[str] = "swap"
+    may_insert: ClassVar[bool] = False
 
     swap: Annotated[list[str], Field(min_length=2, max_length=2)] = Field(description="The two segments to exchange.")
 
@@ -25,6 +26,9 @@ class Swap(PromptEdit):
             yield from segment_problem("swap", selector, layout)
         if self.swap[0] == self.swap[1]:
             yield EditProblem("swap", f"'{self.swap[0]}' can't change places with itself", "two different segments")
+
+    def named_segments(self) -> Iterator[tuple[str, str]]:
+        yield from (("swap", selector) for selector in self.swap)
 
     def apply(self, lines: Lines, context: EditContext) -> Lines:
         one, two = (self._single(lines, selector, context) for selector in self.swap)

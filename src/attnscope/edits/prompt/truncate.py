@@ -10,6 +10,7 @@ from pydantic import Field
 from attnscope.edits.prompt.edit import EditContext, EditProblem, Lines, PromptEdit, segment_problem
 from attnscope.edits.prompt.parts import chosen, mapped, pieces_of
 from attnscope.errors import AttnscopeError
+from attnscope.spec import Whole
 from attnscope.text.layout import Layout
 
 REACH = 32  # characters beyond the first cut that are tried
@@ -19,13 +20,17 @@ class Truncate(PromptEdit):
     """Cuts a segment to at most so many tokens, counted by the model's tokenizer. What stays keeps its tokens."""
 
     key: ClassVar[str] = "truncate"
+    may_insert: ClassVar[bool] = False
 
     truncate: str = Field(min_length=1, description="The segment to cut.")
-    tokens: int = Field(ge=1, description="At most this many tokens stay.")
+    tokens: Whole = Field(ge=1, description="At most this many tokens stay.")
     keep: Literal["start", "end"] = Field("start", description="Which end stays.")
 
     def problems(self, layout: Layout) -> Iterator[EditProblem]:
         yield from segment_problem("truncate", self.truncate, layout)
+
+    def named_segments(self) -> Iterator[tuple[str, str]]:
+        yield "truncate", self.truncate
 
     def apply(self, lines: Lines, context: EditContext) -> Lines:
         names = chosen(lines, self.truncate, context)

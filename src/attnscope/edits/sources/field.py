@@ -20,6 +20,10 @@ class FieldText(Source):
 
     field: str = Field(min_length=1, description="The field.")
 
+    @property
+    def text_field(self) -> str | None:
+        return self.field
+
     def draft(self, units: int, rng: Random, context: SourceContext) -> str:
         return "".join(islice(cycle(words(self._text(context))), units))
 

@@ -47,6 +47,11 @@ class Source(Spec):
         """The segment of the prompt that it copies, if any."""
         return None
 
+    @property
+    def text_field(self) -> str | None:
+        """The field of the prompt that it copies, in the layout or not, if any."""
+        return None
+
     def draft(self, units: int, rng: Random, context: SourceContext) -> str:
         """A text of this many units (repeats, words or tokens, depending on the source)."""
         raise NotImplementedError

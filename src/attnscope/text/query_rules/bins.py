@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from attnscope.spec import Spec
+from attnscope.spec import Spec, Whole
 from attnscope.text.query_rules.rule import MOST, Groups, Prompt, QueryRule
 
 
@@ -14,7 +14,7 @@ class BinsOf(Spec):
     """What is divided, and into how many parts."""
 
     of: str = Field(min_length=1, description="A segment or query group.")
-    count: int = Field(ge=1, le=MOST, description="How many bins.")
+    count: Whole = Field(ge=1, le=MOST, description="How many bins.")
 
 
 class Bins(QueryRule):

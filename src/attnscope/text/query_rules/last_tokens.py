@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from attnscope.spec import Whole
 from attnscope.text.query_rules.rule import Groups, Prompt, QueryRule
 
 
@@ -14,7 +15,7 @@ class LastTokens(QueryRule):
 
     key: ClassVar[str] = "last"
 
-    last: int = Field(ge=1, le=2**20, description="How many tokens; fewer if there are not so many.")
+    last: Whole = Field(ge=1, le=2**20, description="How many tokens; fewer if there are not so many.")
     of: str = Field("all", min_length=1, description="The segment or query group they are the last of.")
 
     @property
