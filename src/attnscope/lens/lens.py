@@ -23,6 +23,7 @@ from attnscope.attention.loss import check_input
 from attnscope.attention.meter import Meter, Numbers, Request
 from attnscope.attention.precision import wider
 from attnscope.attention.proof import Proof
+from attnscope.attention.scoring import Scorer
 from attnscope.attention.writing import Writer
 from attnscope.clock import Clock
 from attnscope.edits.attention import AttentionEdit
@@ -47,7 +48,7 @@ from attnscope.lens.arguments import (
     texts_of,
     texts_or_chats_of,
 )
-from attnscope.lens.placed import placed_edits, with_named_rows
+from attnscope.lens.placed import placed_edits, placed_in, with_named_rows
 from attnscope.measures.received import RECEIVED
 from attnscope.models.in_memory import adapters_are_off, in_memory
 from attnscope.models.load import Loaded
@@ -133,6 +134,7 @@ class Lens:
         self.name = loaded.name
         self._meter = Meter(loaded.model, loaded.name, loaded.layers, loaded.unreadable, self._probe)
         self._writer = Writer(loaded.model, loaded.name, self._probe)
+        self._scorer = Scorer(self._meter)
 
     def measure(
         self,
@@ -283,8 +285,9 @@ class Lens:
         whole, more = self.tokenization.spelled(ids, rendered, before)
         tokens = [*prompt, *more]
         refuse_if_too_long(len(tokens), self.name, self.loaded.context)
-        placed = placed_edits([(whole, tokens)], edits_of(edits))
-        return self._meter.log_probs(self._known([token.id for token in tokens]), len(before), placed)
+        variant = placed_in((whole, tokens), edits_of(edits))
+        _, (scores,) = self._scorer.scores(self._known([token.id for token in tokens]), len(before), [variant])
+        return scores.log_probs
 
     def generate(
         self,

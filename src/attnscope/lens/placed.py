@@ -19,8 +19,12 @@ def placed_edits(prompts: Prompts, edits: Sequence[AttentionEdit]) -> Edits:
     """The edits with positions in each prompt."""
     if not edits:
         return NoEdits()
-    placed = [[_placed(edit, Tokenized(text, tokens)) for edit in edits] for text, tokens in prompts]
-    return PlacedEdits(placed, [len(tokens) for _, tokens in prompts])
+    return PlacedEdits([placed_in(prompt, edits) for prompt in prompts], [len(tokens) for _, tokens in prompts])
+
+
+def placed_in(prompt: tuple[str, Sequence[Token]], edits: Sequence[AttentionEdit]) -> list[AttentionEdit]:
+    """The edits with positions in one prompt."""
+    return [_placed(edit, Tokenized(*prompt)) for edit in edits]
 
 
 def _placed(edit: AttentionEdit, prompt: Tokenized) -> AttentionEdit:
