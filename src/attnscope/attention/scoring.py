@@ -10,13 +10,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Collection, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from attnscope.attention.device import input_device
@@ -28,6 +25,7 @@ from attnscope.attention.seam import Edits, NoEdits, PlacedEdits
 from attnscope.attention.stack import Passed, keeping, resumed, stack_of
 from attnscope.edits.attention import AttentionEdit
 from attnscope.errors import AttnscopeError
+from attnscope.records import Scores
 
 TOGETHER = 4096  # tokens of variants that share a forward
 SAME = 1e-6  # of the largest logit: how far a forward that begins in the middle may be from a whole one
@@ -35,18 +33,6 @@ KEEP = "logits_to_keep"  # what transformers calls the number of last rows that 
 
 Variant = Sequence[AttentionEdit]
 """Edits with positions in one text; none of them for the text as it is."""
-
-
-@dataclass(frozen=True)
-class Scores:
-    """What a model makes of an answer, token by token; each token given those before it."""
-
-    log_probs: NDArray[np.float64]
-    """The log probability of the answer's token."""
-    likeliest: NDArray[np.int64]
-    """The id of the token that the model would have written there."""
-    kl: NDArray[np.float64]
-    """How far the prediction is from that of the text as it is: KL(as it is || changed), in nats."""
 
 
 class Scorer:

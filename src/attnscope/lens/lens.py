@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnscope.arguments import count_of, text_of
+from attnscope.arguments import count_of, text_of, whole_number
 from attnscope.attention.backends import blocks
 from attnscope.attention.card import Card, evidence_card
 from attnscope.attention.choice import Drawn, Greedy
@@ -24,6 +24,7 @@ from attnscope.attention.meter import Meter, Numbers, Request
 from attnscope.attention.precision import wider
 from attnscope.attention.proof import Proof
 from attnscope.attention.scoring import Scorer
+from attnscope.attention.seam import PlacedEdits
 from attnscope.attention.writing import Writer
 from attnscope.clock import Clock
 from attnscope.edits.attention import AttentionEdit
@@ -39,6 +40,7 @@ from attnscope.lens.arguments import (
     is_chat,
     known_ids,
     messages_of,
+    one_edit,
     prompts_of,
     refuse_if_empty,
     refuse_if_too_long,
@@ -48,15 +50,17 @@ from attnscope.lens.arguments import (
     texts_of,
     texts_or_chats_of,
 )
-from attnscope.lens.placed import placed_edits, placed_in, with_named_rows
+from attnscope.lens.placed import controls_of, placed_edits, placed_in, with_named_rows
 from attnscope.measures.received import RECEIVED
 from attnscope.models.in_memory import adapters_are_off, in_memory
 from attnscope.models.load import Loaded
 from attnscope.models.load import load as load_model
 from attnscope.models.memory import eager_tokens, free_memory
-from attnscope.records import Record
+from attnscope.records import Outcome, Record
 from attnscope.study.sampling import Sample
 from attnscope.text.groups import GROUPS
+from attnscope.text.rules import Tokenized
+from attnscope.text.segments import ANSWER, Span
 from attnscope.text.tokens import Token
 
 PROBE = (
@@ -277,17 +281,73 @@ class Lens:
 
         edits: changes to attention, as in `measure`; positions and query groups count the answer's tokens too.
         """
-        ids = self.tokenizer(text_of(answer, "answer"), add_special_tokens=False)["input_ids"]
-        rendered = self.render(text) if chat else text_of(text)
-        prompt = self.tokenize(rendered, chat=chat)
-        refuse_if_empty(ids, "tokens in the answer", "answer")
-        before = [token.id for token in prompt]
-        whole, more = self.tokenization.spelled(ids, rendered, before)
-        tokens = [*prompt, *more]
-        refuse_if_too_long(len(tokens), self.name, self.loaded.context)
-        variant = placed_in((whole, tokens), edits_of(edits))
-        _, (scores,) = self._scorer.scores(self._known([token.id for token in tokens]), len(before), [variant])
+        prompt, start = self._answered(text, answer, chat=chat)
+        ids = self._known([token.id for token in prompt.tokens])
+        _, (scores,) = self._scorer.scores(ids, start, [placed_in(prompt, edits_of(edits))])
         return scores.log_probs
+
+    def intervene(
+        self,
+        text: str,
+        answer: str,
+        edits: Sequence[AttentionEdit] = (),
+        *,
+        hide: str | Sequence[int] | None = None,
+        ablate: Mapping[int, Sequence[int]] | None = None,
+        queries: str | Sequence[int] | None = None,
+        layers: Sequence[int] | None = None,
+        heads: Sequence[int] | None = None,
+        how: str | None = None,
+        chat: bool = False,
+        draws: int = 10,
+        seed: int = 0,
+    ) -> Outcome:
+        """How an answer's probability changes when the model's attention is changed: does the model use what it looks at?
+
+            lens.intervene(prompt, " Paris", hide="re:France", layers=range(8, 16))
+
+        hide: keys, by a class rule or by position, that the tokens that write the answer can't see, or other `queries`,
+        in these layers and heads (all by default); how: `renormalise`, as if they were masked, or `zero`. ablate: heads
+        by layer whose output is replaced by zeros, or by its `mean` over the prompt (how). edits: any others, instead or
+        as well. draws: how often as much is changed at random, to compare with; seed: of these draws. Segments are
+        `prompt` and `answer`; positions and query groups count the answer's tokens too.
+        """
+        prompt, start = self._answered(text, answer, chat=chat)
+        ids = self._known([token.id for token in prompt.tokens])
+        wanted = edits_of(list(edits))
+        if hide is not None:
+            chosen = {"queries": "writing" if queries is None else queries, "layers": layers, "heads": heads}
+            wanted.append(one_edit("hide", hide, {**chosen, "how": None if ablate is not None else how}))
+        if ablate is not None:
+            wanted.append(one_edit("ablate", ablate, {"how": how}))
+        refuse_if_empty(wanted, "changes of attention to make: give hide, ablate or edits", "edits")
+        count = count_of(draws, "draws", "choose how often to draw; 0 for no control", least=0)
+        placed = placed_in(prompt, wanted)
+        self._meter.refuse_edits(PlacedEdits([placed], [len(ids)]))
+        controls, words = controls_of(placed, prompt, self.heads_by_layer, count, whole_number(seed))
+        before, (after, *drawn) = self._scorer.scores(ids, start, [placed, *controls])
+        return Outcome(
+            answer=text_of(answer, "answer"),
+            tokens=[token.text for token in prompt.tokens[start:]],
+            ids=ids[start:],
+            before=before,
+            after=after,
+            controls=drawn,
+            control=words,
+            likeliest=[self.tokenization.spelled([int(each)], "", ids[:start])[0] for each in after.likeliest],
+        )
+
+    def _answered(self, text: str, answer: str, *, chat: bool) -> tuple[Tokenized, int]:
+        """The text with the answer after it, in segments `prompt` and `answer`, and how many tokens come before it."""
+        more = self.tokenizer(text_of(answer, "answer"), add_special_tokens=False)["input_ids"]
+        rendered = self.render(text) if chat else text_of(text)
+        before = self.tokenize(rendered, chat=chat)
+        refuse_if_empty(more, "tokens in the answer", "answer")
+        whole, tokens = self.tokenization.spelled(more, rendered, [token.id for token in before])
+        every = [*before, *tokens]
+        refuse_if_too_long(len(every), self.name, self.loaded.context)
+        spans = (Span("prompt", 0, len(rendered)), Span(ANSWER, len(rendered), len(whole)))
+        return Tokenized(whole, every, spans), len(before)
 
     def generate(
         self,
