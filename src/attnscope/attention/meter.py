@@ -29,7 +29,7 @@ from attnscope.attention.recorder import LayerResult, Wanted, refuse_uneven_head
 from attnscope.attention.reduce import over_defined
 from attnscope.attention.room import room_for
 from attnscope.attention.rotary import length_matters
-from attnscope.attention.seam import Edits, NoEdits, refuse_absent
+from attnscope.attention.seam import Edits, NoEdits, not_editable, refuse_absent
 from attnscope.attention.view import HIDDEN
 from attnscope.clock import Clock
 from attnscope.errors import AttnscopeError, Parameter, StoppingError
@@ -129,12 +129,7 @@ class Meter:
         proof = proof or self.proof(Request(["all"], self.readable))
         refuse_absent(edits, self.name, self.readable, self.unreadable, lambda: self.heads)
         if proof.eager is not None and not isinstance(edits, NoEdits):
-            raise AttnscopeError(
-                f"the attention of {self.name} can't be edited",
-                where=Parameter("edits"),
-                allowed="models that follow transformers' attention interface",
-                todo="choose another model",
-            )
+            raise not_editable(self.name)
 
     def _batch(
         self, prompts: Sequence[Sequence[int]], request: Request, rows: Sequence[Mapping[str, Rows]] | None

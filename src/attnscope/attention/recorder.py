@@ -122,7 +122,7 @@ class Recorder:
         ends = wanted.stop and layer == self._last and wanted.layers <= {*self.results, layer}
         keeps_own = wanted.observe or (isinstance(call, Call) and call.own_output)
         own_output = own if keeps_own and not touched else None
-        hidden, edit = wanted.edits.hidden(layer, call), wanted.edits.weights(layer)
+        hidden, edit = wanted.edits.hidden(layer, call), wanted.edits.weights(layer, call)
         output = not ends and own_output is None and isinstance(call, Call)
         ask, view = self._ask(call, hidden, output=output, edited=touched)
         if output and view.blind and not touched:  # what a pad's row becomes is up to the model

@@ -12,10 +12,11 @@ from torch import Tensor
 from attnscope.arguments import in_words
 from attnscope.attention.ask import WeightsEdit
 from attnscope.attention.call import AnyCall
-from attnscope.edits.attention import AttentionEdit
+from attnscope.edits.attention import ATTENTION_EDITS, AttentionEdit
 from attnscope.edits.attention.ablate import Ablate
 from attnscope.edits.attention.hide import Hide
 from attnscope.errors import AttnscopeError, Parameter
+from attnscope.text.rules import Tokenized
 
 
 class Edits(Protocol):
@@ -27,7 +28,7 @@ class Edits(Protocol):
     def hidden(self, layer: int, call: AnyCall) -> Tensor | None:
         """(B or 1, H or 1, Sq, Sk): True where a key is hidden from a query before softmax; None if none is."""
 
-    def weights(self, layer: int) -> WeightsEdit | None:
+    def weights(self, layer: int, call: AnyCall) -> WeightsEdit | None:
         """What changes the weights after softmax."""
 
     def output(self, layer: int, output: Tensor) -> Tensor:
@@ -46,7 +47,7 @@ class NoEdits:
     def hidden(self, layer: int, call: AnyCall) -> Tensor | None:
         return None
 
-    def weights(self, layer: int) -> WeightsEdit | None:
+    def weights(self, layer: int, call: AnyCall) -> WeightsEdit | None:
         return None
 
     def output(self, layer: int, output: Tensor) -> Tensor:
@@ -79,12 +80,12 @@ class PlacedEdits:
                     _hide(hidden[prompt], edit, call)
         return hidden
 
-    def weights(self, layer: int) -> WeightsEdit | None:
+    def weights(self, layer: int, call: AnyCall) -> WeightsEdit | None:
         edits = [
             tuple(edit for edit in each if edit.changes == "weights" and not _masks(edit) and edit.applies_to(layer))
             for each in self.prompts
         ]
-        return WeightsEdit(layer, tuple(edits)) if any(edits) else None
+        return WeightsEdit(layer, tuple(edits), call.gone) if any(edits) else None
 
     def output(self, layer: int, output: Tensor) -> Tensor:
         ablations = [
@@ -111,6 +112,13 @@ class PlacedEdits:
         if edit.how == "zero":
             return torch.zeros_like(output)
         if edit.how == "mean":
+            if len(output) < self.lengths[prompt]:
+                raise AttnscopeError(
+                    "a head's mean output is not known where the first tokens come from a cache",
+                    where="ablate: how",
+                    allowed="mean in forwards of whole texts; zero or values with a cache",
+                    todo="choose another replacement, or run the model with use_cache=False",
+                )
             return output[: self.lengths[prompt]].mean(0).expand_as(output)
         values = output.new_tensor(edit.value_of(layer, head))
         if values.shape != output.shape[1:]:
@@ -123,6 +131,19 @@ class PlacedEdits:
         return values.expand_as(output)
 
 
+def placed_in(prompt: Tokenized, edits: Sequence[AttentionEdit]) -> list[AttentionEdit]:
+    """The edits with positions in one prompt."""
+    return [_placed(edit, prompt) for edit in edits]
+
+
+def _placed(edit: AttentionEdit, prompt: Tokenized) -> AttentionEdit:
+    with ATTENTION_EDITS.blamed(edit.key, "placed"):
+        placed: object = edit.placed(prompt)
+    if not isinstance(placed, AttentionEdit):
+        raise ATTENTION_EDITS.mistake(edit.key, "placed", f"returns a {type(placed).__name__}", "an attention edit")
+    return placed
+
+
 def _masks(edit: AttentionEdit) -> bool:
     """Whether an edit is a mask: then it goes in before softmax, which is exact however little is left."""
     return isinstance(edit, Hide) and edit.how == "renormalise"
@@ -130,8 +151,11 @@ def _masks(edit: AttentionEdit) -> bool:
 
 def _hide(hidden: Tensor, edit: Hide, call: AnyCall) -> None:
     """Hidden (heads or 1, Sq, Sk) is written to."""
-    rows = torch.as_tensor([place - call.first for place in edit.query_positions if place >= call.first])
-    keys = torch.as_tensor(edit.key_positions)
+    first = call.first + call.gone
+    rows = torch.as_tensor([place - first for place in edit.query_positions if place >= first])
+    keys = torch.as_tensor([place - call.gone for place in edit.key_positions if call.gone <= place < call.gone + call.keys])
+    if not len(rows) or not len(keys):
+        return
     heads = range(len(hidden)) if edit.heads == "all" or len(hidden) == 1 else edit.heads
     for head in heads:
         hidden[head, rows[:, None], keys[None, :]] = True
@@ -162,3 +186,13 @@ def refuse_absent(
                 allowed=in_words("heads", range(count()[layer])),
                 todo="choose heads from these",
             )
+
+
+def not_editable(name: str) -> AttnscopeError:
+    """For a model outside the attention interface: it shows its weights only after it has used them."""
+    return AttnscopeError(
+        f"the attention of {name} can't be edited",
+        where=Parameter("edits"),
+        allowed="models that follow transformers' attention interface",
+        todo="choose another model",
+    )

@@ -24,7 +24,7 @@ from attnscope.attention.meter import Meter, Numbers, Request
 from attnscope.attention.precision import wider
 from attnscope.attention.proof import Proof
 from attnscope.attention.scoring import Scorer
-from attnscope.attention.seam import PlacedEdits
+from attnscope.attention.seam import PlacedEdits, placed_in
 from attnscope.attention.writing import Writer
 from attnscope.clock import Clock
 from attnscope.edits.attention import AttentionEdit
@@ -50,7 +50,7 @@ from attnscope.lens.arguments import (
     texts_of,
     texts_or_chats_of,
 )
-from attnscope.lens.placed import controls_of, placed_edits, placed_in, with_named_rows
+from attnscope.lens.placed import controls_of, placed_edits, with_named_rows
 from attnscope.measures.received import RECEIVED
 from attnscope.models.in_memory import adapters_are_off, in_memory
 from attnscope.models.load import Loaded

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 
 from attnscope.attention.groups import Rows
-from attnscope.attention.seam import Edits, NoEdits, PlacedEdits
+from attnscope.attention.seam import Edits, NoEdits, PlacedEdits, placed_in
 from attnscope.edits.attention import ATTENTION_EDITS, AttentionEdit
 from attnscope.text.groups import GROUPS, WITHOUT_TOKENS, rows_of
 from attnscope.text.rules import Tokenized
@@ -22,11 +22,6 @@ def placed_edits(prompts: Prompts, edits: Sequence[AttentionEdit]) -> Edits:
         return NoEdits()
     placed = [placed_in(Tokenized(text, tokens), edits) for text, tokens in prompts]
     return PlacedEdits(placed, [len(tokens) for _, tokens in prompts])
-
-
-def placed_in(prompt: Tokenized, edits: Sequence[AttentionEdit]) -> list[AttentionEdit]:
-    """The edits with positions in one prompt."""
-    return [_placed(edit, prompt) for edit in edits]
 
 
 def controls_of(
@@ -58,14 +53,6 @@ def _control(
     if drawn is not None and not isinstance(drawn, AttentionEdit):
         raise ATTENTION_EDITS.mistake(edit.key, "control", f"returns a {type(drawn).__name__}", "an attention edit")
     return drawn
-
-
-def _placed(edit: AttentionEdit, prompt: Tokenized) -> AttentionEdit:
-    with ATTENTION_EDITS.blamed(edit.key, "placed"):
-        placed: object = edit.placed(prompt)
-    if not isinstance(placed, AttentionEdit):
-        raise ATTENTION_EDITS.mistake(edit.key, "placed", f"returns a {type(placed).__name__}", "an attention edit")
-    return placed
 
 
 def with_named_rows(
