@@ -1,4 +1,4 @@
-"""What a model makes of an answer when its attention is changed: as eager attention changed by hand, in one forward each."""
+"""What a model makes of an answer when its attention is changed: the same as eager attention changed by hand."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from attnscope.attention.interface import implementation, quiet
 from attnscope.attention.meter import Meter
 from attnscope.attention.scoring import Scorer
 from attnscope.edits.attention.ablate import Ablate
@@ -105,6 +106,50 @@ def test_answers_get_the_log_probabilities_that_the_changed_model_gives_them(nam
             assert np.abs(scores.log_probs - base.log_probs).max() > 10 * EXACT, variant
     np.testing.assert_array_equal(found[-2].log_probs, base.log_probs)
     np.testing.assert_allclose(found[-1].log_probs, base.log_probs, atol=1e-6)
+
+
+OUTSIDE = ["falcon", "bloom", "gpt-j", "gpt-neo, window", "codegen", "xglm", "mpt"]
+EDITS = {name: edits for name, (edits, _) in VARIANTS.items() if "mean" not in name}
+
+
+class Softmax:
+    """torch's softmax, changed by hand: the n-th call of a forward is layer n."""
+
+    def __init__(self, hand: ByHand) -> None:
+        self.hand, self.own, self.layer = hand, torch.nn.functional.softmax, -1
+
+    def __call__(self, scores: Tensor, *args: Any, **options: Any) -> Tensor:
+        self.layer += 1
+        four = scores.view(-1, 4, *scores.shape[-2:])
+        if self.layer in self.hand.masks:
+            four = four.masked_fill(self.hand.masks[self.layer], torch.finfo(scores.dtype).min)
+        weights = self.own(four, *args, **options)
+        if self.layer in self.hand.zeros:
+            weights = weights.masked_fill(self.hand.zeros[self.layer], 0)
+        for layer, head in self.hand.outputs:
+            if layer == self.layer:
+                weights[:, head] = 0
+        return weights.view(scores.shape)
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_models_outside_the_interface_are_changed_in_their_own_softmax(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, found = scorer(name).scores(IDS, START, list(EDITS.values()))
+    model: Any = architectures.tiny(name)
+    answer = torch.tensor(IDS[START:])
+    for variant, scores in zip(EDITS, found, strict=True):
+        by_hand = Softmax(VARIANTS[variant][1])
+        with monkeypatch.context() as patch, quiet(model), implementation(model, "eager"):
+            patch.setattr(torch.nn.functional, "softmax", by_hand)
+            logits = model(input_ids=torch.tensor([IDS]), output_attentions=True).logits
+        assert by_hand.layer == 2
+        rows = logits[0, START - 1 : -1].double().log_softmax(-1)
+        chosen = rows.gather(-1, answer[:, None])[:, 0]
+        np.testing.assert_allclose(scores.log_probs, chosen, atol=EXACT, err_msg=variant)
+    want = [found[0].log_probs.sum(), found[-1].log_probs.sum()]
+    assert abs(want[0] - want[1]) > EXACT
 
 
 @pytest.mark.parametrize("name", SEEN_BY)

@@ -29,7 +29,7 @@ from attnscope.attention.recorder import LayerResult, Wanted, refuse_uneven_head
 from attnscope.attention.reduce import over_defined
 from attnscope.attention.room import room_for
 from attnscope.attention.rotary import length_matters
-from attnscope.attention.seam import Edits, NoEdits, not_editable, refuse_absent
+from attnscope.attention.seam import Edits, NoEdits, refuse_absent
 from attnscope.attention.view import HIDDEN
 from attnscope.clock import Clock
 from attnscope.errors import AttnscopeError, Parameter, StoppingError
@@ -122,14 +122,9 @@ class Meter:
             return [self._batch([prompt], request, each)[0] for prompt, each in zip(prompts, own, strict=True)]
         return self._batch(prompts, request, rows)
 
-    def refuse_edits(self, edits: Edits, proof: Proof | None = None) -> None:
-        """Edits of what the model does not have; and a model outside the interface can't be edited: it shows its
-        weights only after it has used them.
-        """
-        proof = proof or self.proof(Request(["all"], self.readable))
+    def refuse_edits(self, edits: Edits) -> None:
+        """Edits of what the model does not have."""
         refuse_absent(edits, self.name, self.readable, self.unreadable, lambda: self.heads)
-        if proof.eager is not None and not isinstance(edits, NoEdits):
-            raise not_editable(self.name)
 
     def _batch(
         self, prompts: Sequence[Sequence[int]], request: Request, rows: Sequence[Mapping[str, Rows]] | None
@@ -137,7 +132,7 @@ class Meter:
         lengths = [len(prompt) for prompt in prompts]
         few = _few(request, lengths, rows)
         proof = self._proof_for(max(lengths), request, few)
-        self.refuse_edits(request.edits, proof)
+        self.refuse_edits(request.edits)
         forward = self._forward(prompts, request, rows, causal=self._causal(proof, request), proof=proof)
         unproven = self._unproven(forward, request, few, proof, lengths)
         paths = paths_of(forward)

@@ -33,7 +33,7 @@ from attnscope.attention.probe import places_of
 from attnscope.attention.proof import Path, Proof, refuse_row_sums
 from attnscope.attention.recorder import Own, Recorder, Wanted, refuse_uneven_heads
 from attnscope.attention.reduce import over_defined
-from attnscope.attention.seam import Edits, NoEdits, PlacedEdits, not_editable, placed_in, refuse_absent
+from attnscope.attention.seam import Edits, NoEdits, PlacedEdits, placed_in, refuse_absent
 from attnscope.attention.turns import Depth, Turn, lock_of
 from attnscope.edits.attention import AttentionEdit
 from attnscope.errors import AttnscopeError, Parameter, near
@@ -159,6 +159,11 @@ class Recording:
         """(B, keys): False at pads; None if there are none."""
         recorder = self._recorder
         return None if recorder is None else recorder.real
+
+    @property
+    def edits(self) -> Edits:
+        """Those of the step under way."""
+        return NoEdits() if self._recorder is None else self._recorder.wanted.edits
 
     @property
     def _recorder(self) -> Recorder | None:
@@ -349,7 +354,7 @@ def recording(
             todo="name one or both",
         )
     evidence = compared_before(model, name, queries, layers, measures, context)
-    _refuse_uneditable(name, evidence.proofs[0], edits)
+    _refuse_absent_edits(name, evidence.proofs[0], edits)
     record = Recording(name, queries, layers, heads, measures, evidence, edits)
     with lock_of(model):  # not while another thread is between the two hooks
         hooks = _listen(model, record)
@@ -439,11 +444,9 @@ def _refuse_if_not_finite(measure: Measure, values: Labelled, layers: Sequence[i
     )
 
 
-def _refuse_uneditable(name: str, proof: Proof, edits: Sequence[AttentionEdit]) -> None:
+def _refuse_absent_edits(name: str, proof: Proof, edits: Sequence[AttentionEdit]) -> None:
     layers = sorted(proof.heads)
     refuse_absent(PlacedEdits([list(edits)], [0]), name, layers, {}, lambda: proof.heads)
-    if edits and proof.eager is not None:
-        raise not_editable(name)
 
 
 def _refuse_if_unseen(record: Recording, name: str) -> None:

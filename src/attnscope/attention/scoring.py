@@ -44,9 +44,7 @@ class Scorer:
         self.name = meter.name
         self._stack = stack_of(meter.model, meter.layers)
 
-    def scores(
-        self, ids: Sequence[int], start: int, variants: Sequence[Variant]
-    ) -> tuple[Scores, list[Scores]]:
+    def scores(self, ids: Sequence[int], start: int, variants: Sequence[Variant]) -> tuple[Scores, list[Scores]]:
         """Of the tokens from position `start` on: as the text is, and under each variant."""
         placed = [PlacedEdits([variant], [len(ids)]) for variant in variants]
         for each in placed:

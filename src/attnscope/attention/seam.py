@@ -22,6 +22,10 @@ from attnscope.text.rules import Tokenized
 class Edits(Protocol):
     """All edits of one forward."""
 
+    @property
+    def batch(self) -> int:
+        """How many prompts it has."""
+
     def touch(self, layer: int) -> bool:
         """Whether anything is changed in a layer."""
 
@@ -30,6 +34,9 @@ class Edits(Protocol):
 
     def weights(self, layer: int, call: AnyCall) -> WeightsEdit | None:
         """What changes the weights after softmax."""
+
+    def reweighted(self, layer: int, weights: Tensor, call: AnyCall) -> Tensor:
+        """All changed weights (B, H, Sq, Sk) of a model that makes its output from them itself."""
 
     def output(self, layer: int, output: Tensor) -> Tensor:
         """The attention output (B, Sq, H, Dv) as the model is to get it."""
@@ -41,6 +48,8 @@ class Edits(Protocol):
 class NoEdits:
     """A forward as it is."""
 
+    batch = 0
+
     def touch(self, layer: int) -> bool:
         return False
 
@@ -49,6 +58,9 @@ class NoEdits:
 
     def weights(self, layer: int, call: AnyCall) -> WeightsEdit | None:
         return None
+
+    def reweighted(self, layer: int, weights: Tensor, call: AnyCall) -> Tensor:
+        return weights
 
     def output(self, layer: int, output: Tensor) -> Tensor:
         return output
@@ -63,6 +75,10 @@ class PlacedEdits:
 
     prompts: Sequence[Sequence[AttentionEdit]]
     lengths: Sequence[int]
+
+    @property
+    def batch(self) -> int:
+        return len(self.prompts)
 
     def touch(self, layer: int) -> bool:
         return any(edit.applies_to(layer) for edits in self.prompts for edit in edits)
@@ -87,10 +103,33 @@ class PlacedEdits:
         ]
         return WeightsEdit(layer, tuple(edits), call.gone) if any(edits) else None
 
-    def output(self, layer: int, output: Tensor) -> Tensor:
-        ablations = [
+    def reweighted(self, layer: int, weights: Tensor, call: AnyCall) -> Tensor:
+        edit = self.weights(layer, call)
+        changed = weights.clone()
+        for prompt, ablations in enumerate(self._ablations(layer)):
+            if edit is not None:
+                q = torch.arange(call.queries, device=call.device) + call.first
+                k = torch.arange(call.keys, device=call.device)
+                changed[prompt] = edit(changed[prompt], prompt, range(call.heads), q, k)
+            for ablation in ablations:
+                if ablation.how != "zero":
+                    raise AttnscopeError(
+                        "the output of this model's heads can't be replaced, only switched off",
+                        where="ablate: how",
+                        allowed="zero",
+                        todo="choose how: zero, or a model that follows transformers' attention interface",
+                    )
+                changed[prompt, list(ablation.heads_of(layer))] = 0
+        return changed
+
+    def _ablations(self, layer: int) -> list[list[Ablate]]:
+        """By prompt."""
+        return [
             [edit for edit in edits if isinstance(edit, Ablate) and edit.applies_to(layer)] for edits in self.prompts
         ]
+
+    def output(self, layer: int, output: Tensor) -> Tensor:
+        ablations = self._ablations(layer)
         if not any(ablations):
             return output
         changed = output.clone()
@@ -153,7 +192,9 @@ def _hide(hidden: Tensor, edit: Hide, call: AnyCall) -> None:
     """Hidden (heads or 1, Sq, Sk) is written to."""
     first = call.first + call.gone
     rows = torch.as_tensor([place - first for place in edit.query_positions if place >= first])
-    keys = torch.as_tensor([place - call.gone for place in edit.key_positions if call.gone <= place < call.gone + call.keys])
+    keys = torch.as_tensor(
+        [place - call.gone for place in edit.key_positions if call.gone <= place < call.gone + call.keys]
+    )
     if not len(rows) or not len(keys):
         return
     heads = range(len(hidden)) if edit.heads == "all" or len(hidden) == 1 else edit.heads
@@ -186,13 +227,3 @@ def refuse_absent(
                 allowed=in_words("heads", range(count()[layer])),
                 todo="choose heads from these",
             )
-
-
-def not_editable(name: str) -> AttnscopeError:
-    """For a model outside the attention interface: it shows its weights only after it has used them."""
-    return AttnscopeError(
-        f"the attention of {name} can't be edited",
-        where=Parameter("edits"),
-        allowed="models that follow transformers' attention interface",
-        todo="choose another model",
-    )

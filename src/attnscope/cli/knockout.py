@@ -32,14 +32,15 @@ def knockout(
         str | None, typer.Option(help="Heads that are switched off, each as LAYER.HEAD: 18.6,18.7,23.2.")
     ] = None,
     queries: Annotated[
-        str, typer.Option("--from", help="Which tokens can't see them: writing (those that write the answer), last, all.")
+        str,
+        typer.Option("--from", help="Which tokens can't see them: writing (those that write the answer), last, all."),
     ] = "writing",
     layers: Annotated[str, typer.Option(help="Layers from 0: 0,16,20 or 10-20; all by default.")] = "all",
     heads: Annotated[str, typer.Option(help="Heads from 0: 0,3 or 0-3; all by default.")] = "all",
     how: Annotated[
         str | None,
         typer.Option(
-            help="With --hide: renormalise (as if masked) or zero (the other weights stay). With --ablate: zero or mean."
+            help="Of --hide: renormalise (as if masked) or zero (other weights stay). Of --ablate: zero or mean."
         ),
     ] = None,
     draws: Annotated[int, typer.Option(help="How often as much is hidden or switched off at random, to compare.")] = 20,

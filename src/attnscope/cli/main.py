@@ -10,7 +10,21 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from attnscope.cli import audit, check, compare, confirm, figure, knockout, measure, models, new, plan, run, schema, serve
+from attnscope.cli import (
+    audit,
+    check,
+    compare,
+    confirm,
+    figure,
+    knockout,
+    measure,
+    models,
+    new,
+    plan,
+    run,
+    schema,
+    serve,
+)
 from attnscope.cli.flags import speller
 from attnscope.errors import AttnscopeError
 

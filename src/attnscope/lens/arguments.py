@@ -211,7 +211,7 @@ def edits_of(given: object) -> list[AttentionEdit]:
 
 
 def one_edit(key: str, value: object, options: Mapping[str, object]) -> AttentionEdit:
-    """An edit of the family, from its fields. key: the field that names it; options: its other fields, None if not given."""
+    """An edit, from its fields. key: the field that names it; options: its other fields, None if not given."""
     kind = ATTENTION_EDITS.members[key]
     given = {name: each for name, each in options.items() if each is not None}
     try:

@@ -302,14 +302,14 @@ class Lens:
         draws: int = 10,
         seed: int = 0,
     ) -> Outcome:
-        """How an answer's probability changes when the model's attention is changed: does the model use what it looks at?
+        """How an answer's probability changes when attention is changed: does the model use what it looks at?
 
             lens.intervene(prompt, " Paris", hide="re:France", layers=range(8, 16))
 
         hide: keys, by a class rule or by position, that the tokens that write the answer can't see, or other `queries`,
         in these layers and heads (all by default); how: `renormalise`, as if they were masked, or `zero`. ablate: heads
-        by layer whose output is replaced by zeros, or by its `mean` over the prompt (how). edits: any others, instead or
-        as well. draws: how often as much is changed at random, to compare with; seed: of these draws. Segments are
+        by layer whose output is replaced by zeros, or by its `mean` over the prompt (how). edits: any others, instead
+        or as well. draws: how often as much is changed at random, to compare with; seed: of these draws. Segments are
         `prompt` and `answer`; positions and query groups count the answer's tokens too.
         """
         prompt, start = self._answered(text, answer, chat=chat)

@@ -45,9 +45,7 @@ def controls_of(
     return drawn, " and ".join(dict.fromkeys(edit.control_words for edit in edits))
 
 
-def _control(
-    edit: AttentionEdit, prompt: Tokenized, heads: Mapping[int, int], rng: Random
-) -> AttentionEdit | None:
+def _control(edit: AttentionEdit, prompt: Tokenized, heads: Mapping[int, int], rng: Random) -> AttentionEdit | None:
     with ATTENTION_EDITS.blamed(edit.key, "control"):
         drawn: object = edit.control(prompt, heads, rng)
     if drawn is not None and not isinstance(drawn, AttentionEdit):

@@ -33,8 +33,9 @@ def record(
 
     model: any transformers model, also compiled or wrapped by PEFT; nothing stays on it afterwards. queries: `last` and
     `all`, of the tokens that each forward is given. layers, heads: all by default. measures: what else to measure, by
-    name. edits: changes to attention made in every forward, such as `Hide(hide=(3, 4))`; keys are named by position,
-    and gradients don't flow then. Gradients flow as without it otherwise. The model is first compared with its own eager attention on a few tokens.
+    name. edits: changes to attention made in every forward, such as `Hide(hide=(3, 4))`, with keys named by position;
+    gradients can't flow then, otherwise they flow as without it. The model is first compared with its own eager
+    attention on a few tokens.
     """
     return _Once(_recorded(model, queries, layers, heads, measures, edits, name))
 

@@ -76,7 +76,7 @@ class Outcome:
         """
         if not self.controls:
             return None
-        side = np.sign(self.change) or 1.0
+        side = -1.0 if self.change < 0 else 1.0
         as_much = sum(side * each >= side * self.change for each in self.control_changes)
         return (as_much + 1) / (len(self.controls) + 1)
 
@@ -123,4 +123,5 @@ class Outcome:
             for token, before, after, likeliest, _ in self.by_token().iter_rows()
         ]
         head = "<tr><th>token</th><th>log probability</th><th>changed</th><th>likeliest then</th></tr>"
-        return f'<div style="font-family:sans-serif"><p>{escape(repr(self))}</p><table>{head}{"".join(cells)}</table></div>'
+        table = f"<table>{head}{''.join(cells)}</table>"
+        return f'<div style="font-family:sans-serif"><p>{escape(repr(self))}</p>{table}</div>'
