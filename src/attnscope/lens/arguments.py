@@ -14,6 +14,7 @@ from attnscope.measures import MEASURES, Measure
 from attnscope.measures.received import RECEIVED
 from attnscope.study.file import problem_of
 from attnscope.study.sampling import Sample
+from attnscope.text.groups.writing import WRITING
 from attnscope.text.tokens import Token
 
 Messages = Sequence[Mapping[str, str]]
@@ -210,12 +211,29 @@ def edits_of(given: object) -> list[AttentionEdit]:
     return edits
 
 
-def one_edit(key: str, value: object, options: Mapping[str, object]) -> AttentionEdit:
+def named_edits(
+    hide: str | Sequence[int] | None,
+    ablate: Mapping[int, Sequence[int]] | None,
+    queries: str | Sequence[int] | None,
+    layers: Sequence[int] | None,
+    heads: Sequence[int] | None,
+    how: str | None,
+) -> list[AttentionEdit]:
+    """The edits that a caller names by parameters. how: of hide or, if heads are ablated, of ablate."""
+    edits = []
+    if hide is not None:
+        among = {"queries": WRITING.name if queries is None else queries, "layers": layers, "heads": heads}
+        edits.append(_edit("hide", hide, {**among, "how": how if ablate is None else None}))
+    if ablate is not None:
+        edits.append(_edit("ablate", ablate, {"how": how}))
+    return edits
+
+
+def _edit(key: str, value: object, options: Mapping[str, object]) -> AttentionEdit:
     """An edit, from its fields. key: the field that names it; options: its other fields, None if not given."""
-    kind = ATTENTION_EDITS.members[key]
     given = {name: each for name, each in options.items() if each is not None}
     try:
-        return kind.model_validate({key: value, **given})
+        return ATTENTION_EDITS.members[key].model_validate({key: value, **given})
     except ValidationError as error:
         problem = problem_of(error)
         raise AttnscopeError(
