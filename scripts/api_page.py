@@ -58,7 +58,8 @@ def page() -> Iterator[str]:
         if name in RETURNED:
             yield from _class(RETURNED[name], RETURNED[name].__module__)
     yield "\n## Attention edits\n"
-    yield "For `edits=` of `Lens.measure`, `Lens.intervene`, `Lens.log_probs` and `record`. How they are applied: [how it works](how-it-works.md)."
+    yield "For `edits=` of `Lens.measure`, `Lens.intervene`, `Lens.log_probs` and `record`. How they are applied: "
+    yield "[how it works](how-it-works.md)."
     for edit in ATTENTION_EDITS.members.values():
         yield f"\n### {edit.__module__}.{edit.__name__}\n"
         yield from _fields(edit)

@@ -26,7 +26,7 @@ def lens() -> Lens:
 
 
 def planted() -> Any:
-    """One layer that writes the token of class `#` again: the reader's output goes to the logits, the decoy's nowhere."""
+    """One layer that writes `#` again: the reader's output goes to the logits, the decoy's nowhere."""
     size = len(tiny.VOCABULARY)
     config = tf.LlamaConfig(
         vocab_size=size,

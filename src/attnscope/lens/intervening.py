@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from random import Random
 
 import numpy as np
@@ -154,7 +155,7 @@ def sweep_table(
     """One row per variant. scores: of the variants, then of their controls; drawn: how many controls each has."""
     changes = [each.log_prob - before.log_prob for each in scores]
     ends = np.cumsum([len(variants), *drawn])
-    controls = [changes[start:end] for start, end in zip(ends[:-1], ends[1:], strict=True)]
+    controls = [changes[start:end] for start, end in pairwise(ends)]
     rows = [
         {
             **variant.place,
