@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from attnscope.attention.interface import implementation, quiet
-from attnscope.attention.meter import Meter
+from attnscope.attention.meter import Meter, Request
 from attnscope.attention.scoring import Scorer
+from attnscope.attention.seam import PlacedEdits
 from attnscope.edits.attention.ablate import Ablate
 from attnscope.edits.attention.hide import Hide
 from tests.attention import architectures
@@ -178,3 +179,21 @@ def test_variants_begin_where_they_change_the_model(name: str, monkeypatch: pyte
     _, want = whole.scores(IDS, START, variants)
     for one, two in zip(found, want, strict=True):
         np.testing.assert_allclose(one.log_probs, two.log_probs, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", [*SEEN_BY, *OUTSIDE])
+def test_edits_in_a_padded_batch_do_to_each_prompt_what_they_do_to_it_alone(name: str) -> None:
+    meter = Meter(architectures.tiny(name), name, 3, {}, lambda count: IDS[: min(count, 40)])
+    prompts = [IDS, IDS[5:22], IDS[::-1][:9]]
+    edits: list[list[Any]] = [
+        [Hide(hide=(3, 30), queries=(35, 39), layers=(1,)), Ablate(ablate={0: (2,)})],
+        [Hide(hide=(4,), queries=(10, 16), how="zero", heads=(1,))],
+        [Hide(hide=(2, 5), queries=(7, 8))],
+    ]
+    placed = PlacedEdits(edits, [len(prompt) for prompt in prompts])
+    together = meter.read(prompts, Request(["last", "all"], [0, 1, 2], edits=placed))
+    for prompt, own, batched in zip(prompts, edits, together, strict=True):
+        (alone,) = meter.read([prompt], Request(["last", "all"], [0, 1, 2], edits=PlacedEdits([own], [len(prompt)])))
+        (plain,) = meter.read([prompt], Request(["last", "all"], [0, 1, 2]))
+        np.testing.assert_allclose(batched.arrays["received"], alone.arrays["received"], atol=EXACT)
+        assert np.abs(alone.arrays["received"] - plain.arrays["received"]).max() > 100 * EXACT
