@@ -106,6 +106,7 @@ CASES = [
     Case("study-batched", "cost", "the same study", 204, _pair("study-batched", 1, 3), STUDY_AIM),
     Case("answers", "cost", "answers of 20 tokens to 8 prompts", 20, _pair("answers", 3, 3), "1.3"),
     Case("answers-sampled", "cost", "the same, sampled", 20, _pair("answers-sampled", 3, 3), "1.3"),
+    Case("sweep-512", "cost", "30 single-layer knock-outs of one prompt", 512, _pair("sweep", 1, 3), "0.60"),
     Case("callback", "cost", "one measurement of `TrainerCallback`, 8 prompts", 8, _pair("callback", 3, 3)),
     Case("callback-begins", "cost", "its beginning, with the proof", 8, _pair("callback-begins", 3, 3)),
     Case("padded-batch", "feature", "batch of 4, padded on the left", 1024, _pair("padded-batch", 3, 3)),

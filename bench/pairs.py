@@ -26,6 +26,7 @@ from bench.pair import Pair
 from bench.prompts import random_tokens, text_tokens
 from bench.random_models import random_model
 from bench.study_run import study_run
+from bench.sweep import sweep
 
 MODEL = "smollm2-135m-instruct"
 
@@ -182,6 +183,7 @@ PAIRS: dict[str, Callable[[int], Pair]] = {  # by tokens; a study by prompts
     "sinks-sdpa": lambda tokens: without_feature("sinks", tokens),
     "answers": lambda tokens: answers(tokens, sampled=False),
     "answers-sampled": lambda tokens: answers(tokens, sampled=True),
+    "sweep": sweep,
     "callback": lambda prompts: callback(prompts, beginning=False),
     "callback-begins": lambda prompts: callback(prompts, beginning=True),
     "study-one-by-one": lambda prompts: study_run(prompts, batched=False),

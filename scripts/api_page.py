@@ -17,6 +17,7 @@ import attnscope
 from attnscope.attention.recording import Step
 from attnscope.edits.attention import ATTENTION_EDITS
 from attnscope.notebook import View
+from attnscope.records import Scores
 
 START = """\
 # Python API
@@ -28,6 +29,7 @@ ORDER = (
     "load",
     "Lens",
     "Answer",
+    "Outcome",
     "Sample",
     "record",
     "Recording",
@@ -39,7 +41,7 @@ ORDER = (
     "Measure",
     "AttnscopeError",
 )
-RETURNED = {"Recording": Step, "Run": View}
+RETURNED = {"Recording": Step, "Run": View, "Outcome": Scores}
 """What the members of a class return, documented right after it."""
 LISTENING = ("abandon", "attention", "begin", "end", "real", "written")
 """Members of a recording that attnscope itself calls while the model runs."""
@@ -56,7 +58,8 @@ def page() -> Iterator[str]:
         if name in RETURNED:
             yield from _class(RETURNED[name], RETURNED[name].__module__)
     yield "\n## Attention edits\n"
-    yield "For `edits=` of `Lens.measure` and `Lens.log_probs`. How they are applied: [how it works](how-it-works.md)."
+    yield "For `edits=` of `Lens.measure`, `Lens.intervene`, `Lens.log_probs` and `record`. How they are applied: "
+    yield "[how it works](how-it-works.md)."
     for edit in ATTENTION_EDITS.members.values():
         yield f"\n### {edit.__module__}.{edit.__name__}\n"
         yield from _fields(edit)

@@ -92,7 +92,7 @@ def test_the_readmes_commands_run(run: Run, tmp_path: Path, monkeypatch: pytest.
     Path("examples").mkdir()
     Path("examples/block.txt").write_text((ROOT / "examples" / "block.txt").read_text(encoding="utf-8"))
     lines = [line for line in README.splitlines() if line.startswith("attnscope ")]
-    assert len(lines) == 16
+    assert len(lines) == 17
     for line in lines:
         words = shlex.split(line, comments=True)[1:]
         if words[0] == "check":
@@ -142,6 +142,7 @@ EXAMPLES = (
     "definitions.md",
     "explorer.md",
     "how-it-works.md",
+    "interventions.md",
     "measures.md",
     pytest.param("studies.md", marks=pytest.mark.model),  # takes long
 )
@@ -235,7 +236,7 @@ def _perform(words: list[str], run: Run, stand_in: Path) -> None:
         with serving(*words[1:], "--port", free_port()) as address, urlopen(f"{address}api/runs") as answer:  # noqa: S310
             assert b"finished" in answer.read()
         return
-    if verb == "measure":
+    if verb in ("measure", "knockout"):
         words += ["--model", str(stand_in)]
     if verb == "check":
         words += ["--tokens", "16"]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from attnscope.lens import Answer, Lens, load, record
     from attnscope.measures import Measure
     from attnscope.notebook import Run
-    from attnscope.records import Labelled, Record
+    from attnscope.records import Labelled, Outcome, Record
     from attnscope.studies import run_study
     from attnscope.study.sampling import Sample
     from attnscope.training import TrainerCallback
@@ -32,6 +32,7 @@ __all__ = [
     "Labelled",
     "Lens",
     "Measure",
+    "Outcome",
     "Record",
     "Recording",
     "Run",
@@ -48,6 +49,7 @@ _HOMES = {
     "Labelled": "attnscope.records",
     "Lens": "attnscope.lens",
     "Measure": "attnscope.measures",
+    "Outcome": "attnscope.records",
     "Record": "attnscope.records",
     "Recording": "attnscope.attention.recording",
     "Run": "attnscope.notebook",

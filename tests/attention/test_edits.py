@@ -170,9 +170,22 @@ def test_models_that_predict_no_next_token_give_no_log_probabilities(made: Any) 
         Lens(made(config).eval(), tiny.tokenizer()).log_probs("Add", " 1")
 
 
-@pytest.mark.parametrize("edit", [Hide(hide=(3,)), Hide(hide=(3,), how="zero"), Ablate(ablate={0: (1,)})])
-def test_a_model_outside_the_interface_refuses_every_edit_instead_of_ignoring_it(edit: Any) -> None:
+def test_a_model_outside_the_interface_refuses_what_it_can_not_do_instead_of_ignoring_it() -> None:
+    edit = Ablate(ablate={0: (1,)}, how="mean")
     config = tf.FalconConfig(vocab_size=SIZES["vocab_size"], hidden_size=32, num_hidden_layers=2, num_attention_heads=4)
     lens = Lens(tf.FalconForCausalLM(config).eval(), tiny.tokenizer())
-    with pytest.raises(AttnscopeError, match=r"can't be edited \(edits=\)"):
+    with pytest.raises(AttnscopeError, match="only switched off"):
         lens.measure_tokens(IDS, ["last"], edits=[edit])
+
+
+@pytest.mark.parametrize("how", ["renormalise", "zero"])
+def test_what_a_model_outside_the_interface_shows_is_what_is_left_after_the_edit(how: Any) -> None:
+    config = tf.FalconConfig(vocab_size=SIZES["vocab_size"], hidden_size=32, num_hidden_layers=2, num_attention_heads=4)
+    torch.manual_seed(1)
+    lens = Lens(tf.FalconForCausalLM(config).eval(), tiny.tokenizer())
+    plain = lens.measure_tokens(IDS, ["last"]).received[0, :, 0]
+    edited = lens.measure_tokens(IDS, ["last"], edits=[Hide(hide=(3, 7), how=how, layers=(0,))]).received[0, :, 0]
+    left = plain.copy()
+    left[:, [3, 7]] = 0
+    want = left / left.sum(-1, keepdims=True) if how == "renormalise" else left
+    np.testing.assert_allclose(edited, want, atol=SHALLOW)

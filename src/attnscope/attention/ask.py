@@ -121,11 +121,13 @@ class WeightsEdit:
 
     layer: int
     edits: tuple[tuple[AttentionEdit, ...], ...]
+    gone: int = 0
+    """How many of the text's first keys a cache has let go of; edits count from the text's first token."""
 
     def __call__(self, weights: Tensor, prompt: int, heads: range, q: Tensor, k: Tensor) -> Tensor:
         """Weights (heads, rows, keys) of a prompt -> the changed ones."""
         for edit in self.edits[prompt]:
             with ATTENTION_EDITS.blamed(edit.key, "weights", excused=is_out_of_memory):
-                changed = edit.weights(weights, self.layer, heads, q, k)
+                changed = edit.weights(weights, self.layer, heads, q + self.gone, k + self.gone)
             weights = shaped(ATTENTION_EDITS, edit.key, "weights", changed, weights.shape)
         return weights

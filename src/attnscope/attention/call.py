@@ -13,6 +13,7 @@ class _Sizes:
     """What calls of either kind have: B prompts, H heads, Sq queries and Sk keys."""
 
     start: int | None
+    gone: int
 
     @property
     def like(self) -> Tensor:
@@ -77,6 +78,8 @@ class Call(_Sizes):
     """Whether such an output is drawn anew each time."""
     start: int | None = None
     """Which key is the first query's own; by default the queries are the last of the keys."""
+    gone: int = 0
+    """How many of the text's first keys a cache has let go of."""
 
     @property
     def like(self) -> Tensor:
@@ -123,6 +126,8 @@ class MatrixCall(_Sizes):
     mask: Tensor
     """(B or 1, 1, Sq, Sk): True where a query sees a key."""
     start: int | None = None
+    """As of `Call`."""
+    gone: int = 0
     """As of `Call`."""
 
     @property

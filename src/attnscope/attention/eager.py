@@ -9,6 +9,7 @@ next layer starts, so there is never more than one layer's matrix.
 from __future__ import annotations
 
 import inspect
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,9 +21,11 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from attnscope.attention.call import MatrixCall
+from attnscope.attention.edited_softmax import EditedSoftmax
 from attnscope.attention.hooks import only_for
 from attnscope.attention.interface import hears, hooks_kept, implementation, is_own
-from attnscope.errors import AttnscopeError
+from attnscope.attention.seam import Edits
+from attnscope.errors import AttnscopeError, Parameter
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,10 @@ class MatrixListener(Protocol):
     def real(self) -> Tensor | None:
         """(B, keys): False at pads; None if there are none."""
 
+    @property
+    def edits(self) -> Edits:
+        """What is changed in the layers."""
+
     def written(self, layer: int, queries: int) -> int | None:
         """How many of a layer's keys are written; None for all."""
 
@@ -86,14 +93,17 @@ def opened_eagerly(model: PreTrainedModel, listener: MatrixListener, modules: Ea
         layers_of.setdefault(id(eager.module), []).append(layer)
     with ExitStack() as stack:
         for layers in layers_of.values():
-            if not listener.layers & set(layers):
+            if not any(layer in listener.layers or listener.edits.touch(layer) for layer in layers):
                 continue
             eager = modules[layers[0]]
             taker = _Taker(model, listener, layers, eager.place)
             stack.enter_context(_standing(eager.module, taker))
+            editor = _Editor(taker)
             hooks = [
                 model.base_model.register_forward_pre_hook(only_for([model.base_model], taker.begin)),
                 eager.module.register_forward_pre_hook(only_for([eager.module], taker.ask), with_kwargs=True),
+                eager.module.register_forward_pre_hook(only_for([eager.module], editor.begin)),
+                eager.module.register_forward_hook(only_for([eager.module], editor.end), always_call=True),
                 eager.module.register_forward_hook(only_for([eager.module], taker.take)),
             ]
             for hook in hooks:
@@ -132,9 +142,14 @@ class _Taker:
         """A forward begins, also after one that failed halfway: the module makes its first layer next."""
         self._here.turn = 0
 
+    @property
+    def layer(self) -> int:
+        """The layer that the module makes next."""
+        return self.layers[getattr(self._here, "turn", 0) % len(self.layers)]
+
     def ask(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         names = inspect.signature(module.forward).parameters
-        if "output_attentions" in names and self._hears():
+        if "output_attentions" in names and self.hears():
             place = list(names).index("output_attentions")
             if place < len(args):
                 args = (*args[:place], True, *args[place + 1 :])
@@ -142,16 +157,15 @@ class _Taker:
                 kwargs = {**kwargs, "output_attentions": True}
         return args, kwargs
 
-    def _hears(self) -> bool:
+    def hears(self) -> bool:
         """Forwards of ours are for those who run them, not for a recording around them."""
         return hears(self.listener.thread) and (self.listener.exclusive or not is_own())
 
     def take(self, module: nn.Module, _args: Any, output: tuple[Any, ...]) -> tuple[Any, ...]:
-        if not self._hears():
+        if not self.hears():
             return output
-        turn = getattr(self._here, "turn", 0)
-        self._here.turn = turn + 1
-        layer = self.layers[turn % len(self.layers)]
+        layer = self.layer
+        self._here.turn = getattr(self._here, "turn", 0) + 1
         if layer in self.listener.layers:
             _refuse_dropout(module)
             with torch.no_grad():
@@ -165,6 +179,34 @@ class _Taker:
             raise NotImplementedError(f"{type(self.model).__name__} attends to a grid of its own, not to the tokens")
         weights = weights[..., : self.listener.written(layer, weights.shape[2])]
         return MatrixCall(weights, _visible(weights, _window(self.model, layer), self.listener.real))
+
+
+class _Editor:
+    """Changes the weights that a module makes, where it makes them: in its softmax."""
+
+    def __init__(self, taker: _Taker) -> None:
+        self.taker = taker
+        self._here = threading.local()
+
+    def begin(self, _module: nn.Module, _args: Any) -> None:
+        """The module begins."""
+        listener, layer = self.taker.listener, self.taker.layer
+        if self.taker.hears() and listener.edits.touch(layer):
+            self._here.softmax = EditedSoftmax(listener.edits, layer)
+            self._here.softmax.__enter__()
+
+    def end(self, module: nn.Module, _args: Any, _output: Any) -> None:
+        """The module is over, also if it failed."""
+        softmax, self._here.softmax = getattr(self._here, "softmax", None), None
+        if softmax is not None:
+            softmax.__exit__(None, None, None)
+            if softmax.calls != 1 and sys.exc_info()[0] is None:
+                raise AttnscopeError(
+                    f"{type(module).__name__} can't be edited: it computes {softmax.calls} softmaxes",
+                    where=Parameter("edits"),
+                    allowed="models that compute each layer's weights by one softmax",
+                    todo="choose another model",
+                )
 
 
 def _refuse_dropout(module: nn.Module) -> None:

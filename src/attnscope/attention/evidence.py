@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from attnscope.attention.decode import prove_decode
 from attnscope.attention.probe import Probe
 from attnscope.attention.proof import Path, Proof, prove
+from attnscope.attention.view import HIDDEN
 from attnscope.errors import AttnscopeError, StoppingError
 from attnscope.measures import Measure
 
@@ -35,8 +36,9 @@ class Evidence:
             raise refusal
 
     def unproven(self, paths: frozenset[Path]) -> frozenset[Path]:
-        """The paths that were not compared."""
-        return paths - frozenset(path for proof in self.proofs for path in proof.paths)
+        """The paths that were not compared. Where an edit hides keys, it is the path without it that was compared."""
+        taken = frozenset((layer, backend, kind.removesuffix(HIDDEN)) for layer, backend, kind in paths)
+        return taken - frozenset(path for proof in self.proofs for path in proof.paths)
 
 
 @dataclass(frozen=True)

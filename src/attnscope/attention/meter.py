@@ -91,7 +91,7 @@ class Meter:
         self.clock = Clock()
         self.proving = True
         """Whether paths are compared with eager attention; if not, all numbers are unproven."""
-        self._probe = probe
+        self.probe = probe
         self._proofs: dict[tuple[Any, ...], Proof] = {}
         self._batches: dict[tuple[Any, ...], frozenset[Path] | None] = {}
 
@@ -99,7 +99,7 @@ class Meter:
         """The evidence for the paths of a request; made once for each kind."""
         key = (tuple(request.layers), few, tuple(each.name for each in request.measures), tokens, self.proving)
         if key not in self._proofs:
-            probe = Probe([self._probe(tokens)], request.layers, few, request.measures)
+            probe = Probe([self.probe(tokens)], request.layers, few, request.measures)
             with self.clock.phase("proof" if self.proving else "loading"):
                 self._proofs[key] = (prove if self.proving else looked_at)(self.model, self.name, probe)
         return self._proofs[key]
@@ -122,52 +122,9 @@ class Meter:
             return [self._batch([prompt], request, each)[0] for prompt, each in zip(prompts, own, strict=True)]
         return self._batch(prompts, request, rows)
 
-    def log_probs(self, ids: Sequence[int], start: int, edits: Edits) -> NDArray[np.float64]:
-        """The log probability of each token from position `start` on, given those before it."""
-        request = Request(["all"], self.readable)
-        proof = self.proof(request)
-        self._refuse_edits(proof, edits)
-        model: Any = self.model
-        if not self.causal or model.get_output_embeddings() is None:
-            raise self._without_head()
-        given = torch.as_tensor([list(ids)], device=input_device(self.model))
-        nothing = torch.zeros(1, 0, len(ids), device=given.device)
-        wanted = Wanted(nothing, frozenset(), edits=edits, stop=False)
-        forward = measure_forward(self.model, {"input_ids": given}, wanted, eager=proof.eager, logits=True)
-        logits = forward.logits
-        if logits is None or logits.dim() != 3 or logits.shape[1] != len(ids) or logits.shape[2] <= max(ids):
-            raise self._without_head()
-        rows = logits[0, start - 1 : -1].double().log_softmax(-1)
-        chosen = rows.gather(-1, given[0, start:, None])[:, 0].cpu().numpy()
-        if not np.isfinite(chosen).all():
-            raise AttnscopeError(
-                f"{self.name} computes numbers that are not finite",
-                where="logits",
-                allowed="finite logits",
-                todo="check the model's weights and the edits",
-            )
-        return np.asarray(chosen, dtype=np.float64)
-
-    def _without_head(self) -> AttnscopeError:
-        return AttnscopeError(
-            f"{self.name} predicts no next token",
-            where=type(self.model).__name__,
-            allowed="causal models with a language model head",
-            todo="load the model with its head",
-        )
-
-    def _refuse_edits(self, proof: Proof, edits: Edits) -> None:
-        """Edits of what the model does not have; and a model outside the interface can't be edited: it shows its
-        weights only after it has used them.
-        """
+    def refuse_edits(self, edits: Edits) -> None:
+        """Edits of what the model does not have."""
         refuse_absent(edits, self.name, self.readable, self.unreadable, lambda: self.heads)
-        if proof.eager is not None and not isinstance(edits, NoEdits):
-            raise AttnscopeError(
-                f"the attention of {self.name} can't be edited",
-                where=Parameter("edits"),
-                allowed="models that follow transformers' attention interface",
-                todo="choose another model",
-            )
 
     def _batch(
         self, prompts: Sequence[Sequence[int]], request: Request, rows: Sequence[Mapping[str, Rows]] | None
@@ -175,7 +132,7 @@ class Meter:
         lengths = [len(prompt) for prompt in prompts]
         few = _few(request, lengths, rows)
         proof = self._proof_for(max(lengths), request, few)
-        self._refuse_edits(proof, request.edits)
+        self.refuse_edits(request.edits)
         forward = self._forward(prompts, request, rows, causal=self._causal(proof, request), proof=proof)
         unproven = self._unproven(forward, request, few, proof, lengths)
         paths = paths_of(forward)
@@ -273,7 +230,7 @@ class Meter:
 
     def _try_batch(self, request: Request, few: bool, *, mixed: bool) -> frozenset[Path] | None:
         proof = self.proof(request, few=few)
-        long = self._probe(proof.tokens)
+        long = self.probe(proof.tokens)
         short = long[: max(2, len(long) // 3)] if mixed else long[::-1]
         causal = self._causal(proof, request)
         probe = Probe(

@@ -91,7 +91,7 @@ class Recorder:
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
         self.thread: int | None = threading.get_ident()
-        self.layers, self.real = wanted.layers, wanted.real
+        self.layers, self.real, self.edits = wanted.layers, wanted.real, wanted.edits
         self.results: dict[int, LayerResult] = {}
         self.calls: Counter[int] = Counter()
         used = (wanted.weights != 0).any(1)  # (B, Sq)
@@ -122,7 +122,10 @@ class Recorder:
         ends = wanted.stop and layer == self._last and wanted.layers <= {*self.results, layer}
         keeps_own = wanted.observe or (isinstance(call, Call) and call.own_output)
         own_output = own if keeps_own and not touched else None
-        hidden, edit = wanted.edits.hidden(layer, call), wanted.edits.weights(layer)
+        hidden = wanted.edits.hidden(layer, call)
+        edit = (
+            wanted.edits.weights(layer, call) if isinstance(call, Call) else None
+        )  # other weights are changed already
         output = not ends and own_output is None and isinstance(call, Call)
         ask, view = self._ask(call, hidden, output=output, edited=touched)
         if output and view.blind and not touched:  # what a pad's row becomes is up to the model

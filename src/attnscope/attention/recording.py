@@ -30,13 +30,17 @@ from attnscope.attention.hooks import only_for
 from attnscope.attention.interface import is_own, uncompiled
 from attnscope.attention.own_attention import refuse_other_function
 from attnscope.attention.probe import places_of
-from attnscope.attention.proof import Path, refuse_row_sums
+from attnscope.attention.proof import Path, Proof, refuse_row_sums
 from attnscope.attention.recorder import Own, Recorder, Wanted, refuse_uneven_heads
 from attnscope.attention.reduce import over_defined
+from attnscope.attention.seam import Edits, NoEdits, PlacedEdits, placed_in, refuse_absent
 from attnscope.attention.turns import Depth, Turn, lock_of
+from attnscope.edits.attention import AttentionEdit
 from attnscope.errors import AttnscopeError, Parameter, near
 from attnscope.measures import KEY, Measure
 from attnscope.records import DEFINED, RECEIVED, Labelled
+from attnscope.text.rules import Tokenized
+from attnscope.text.tokens import Token
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,7 @@ class Recording:
         heads: Sequence[int] | None,
         measures: tuple[Measure, ...],
         evidence: Evidence,
+        edits: Sequence[AttentionEdit] = (),
     ):
         self._name = name
         self.queries, self.heads = list(queries), heads
@@ -102,7 +107,7 @@ class Recording:
         self.steps: list[Step] = []
         """One per forward, in the order they ended."""
         self.proofs, self._evidence = evidence.proofs, evidence
-        self._measures = measures
+        self._measures, self._edits = measures, list(edits)
         self._lock = threading.Lock()
         self._here = threading.local()
         self._depth = Depth()
@@ -156,6 +161,11 @@ class Recording:
         return None if recorder is None else recorder.real
 
     @property
+    def edits(self) -> Edits:
+        """Those of the step under way."""
+        return NoEdits() if self._recorder is None else self._recorder.wanted.edits
+
+    @property
     def _recorder(self) -> Recorder | None:
         return getattr(self._here, "recorder", None)
 
@@ -176,7 +186,7 @@ class Recording:
             return None  # not the text's tokens: an image tower, or heads of another kind
         if layer in self._here.caches and isinstance(call, Call):
             cached, offset = self._here.caches[layer]
-            call = replace(call, start=cached - offset)
+            call = replace(call, start=cached - offset, gone=offset)
         if isinstance(call, Call) and call.foreign and own is not None:
             read = (recorder.wanted.weights != 0).any(1)
             refuse_other_function(self._name, layer, call, own(), read, proven=self.proofs[0].tokens)
@@ -203,12 +213,13 @@ class Recording:
             return
         refuse_weights(module, named)
         batch, queries = given.shape[:2]
-        self._here.caches = caches_of(named.get("past_key_values"), queries, self.layers)
+        self._here.caches = caches_of(named.get("past_key_values"), queries, self.layers | self._edited)
         cached = max((tokens for tokens, _ in self._here.caches.values()), default=0)
         refuse_mask(module, named.get("attention_mask"))
         flags, real = real_tokens(named.get("attention_mask"), batch, queries, cached)
         if not (real.all() and (flags is None or flags.all())):
             self._evidence.refuse_pads(cached=named.get("past_key_values") is not None)
+            self._refuse_edits_beside_pads()
         self._here.recorder = Recorder(
             Wanted(
                 row_weights(self.queries, real).to(given.device),
@@ -216,10 +227,40 @@ class Recording:
                 self._measures,
                 ids=ids.tolist() if ids is not None and not cached else None,
                 places=places_of(real),
+                edits=self._placed_edits(module, batch, cached + queries),
                 stop=False,
                 real=flags,
             )
         )
+
+    @property
+    def _edited(self) -> frozenset[int]:
+        """The layers that some edit changes."""
+        every = range(max(self.proofs[0].heads) + 1)
+        return frozenset(layer for layer in every if any(edit.applies_to(layer) for edit in self._edits))
+
+    def _placed_edits(self, module: nn.Module, batch: int, tokens: int) -> Edits:
+        """The edits for prompts of so many tokens so far."""
+        if not self._edits:
+            return NoEdits()
+        if module.training or torch.is_grad_enabled():
+            raise AttnscopeError(
+                "attention is edited in a forward with gradients or dropout",
+                where=Parameter("edits"),
+                allowed="forwards in evaluation mode, without gradients",
+                todo="call model.eval() and run the model under torch.no_grad()",
+            )
+        prompt = Tokenized("", [Token(place, -1, "", 0, 0, special=False) for place in range(tokens)])
+        return PlacedEdits([placed_in(prompt, self._edits)] * batch, [tokens] * batch)
+
+    def _refuse_edits_beside_pads(self) -> None:
+        if self._edits:
+            raise AttnscopeError(
+                "attention is edited in a batch with pads, where a position is another token in each prompt",
+                where=Parameter("edits"),
+                allowed="batches of prompts of one length",
+                todo="run the prompts one by one",
+            )
 
     def end(self, _module: nn.Module, _args: tuple[Any, ...], output: Any) -> None:
         """A forward of the model is over; it becomes a step if it ran to its end and gave an output."""
@@ -274,7 +315,8 @@ class Recording:
                 labelled = _where_defined(labelled, shares[measure.name])
             values[measure.name] = labelled
         narrow = torch.is_autocast_enabled(recorder.wanted.weights.device.type)
-        refuse_row_sums(values[RECEIVED].values.sum(-1), self.proofs[0], self._name, narrow=narrow)
+        if not self._edits:
+            refuse_row_sums(values[RECEIVED].values.sum(-1), self.proofs[0], self._name, narrow=narrow)
         paths = frozenset((layer, each.backend, each.kind) for layer, each in recorder.results.items())
         return Step(number, rows, tokens, values, paths, shares)
 
@@ -297,6 +339,7 @@ def recording(
     heads: Sequence[int] | None,
     measures: tuple[Measure, ...],
     context: int | None,
+    edits: Sequence[AttentionEdit] = (),
 ) -> Iterator[Recording]:
     """Inside, forwards of the model are recorded; after, nothing is left on it. The model is proven first.
 
@@ -311,7 +354,8 @@ def recording(
             todo="name one or both",
         )
     evidence = compared_before(model, name, queries, layers, measures, context)
-    record = Recording(name, queries, layers, heads, measures, evidence)
+    _refuse_absent_edits(name, evidence.proofs[0], edits)
+    record = Recording(name, queries, layers, heads, measures, evidence, edits)
     with lock_of(model):  # not while another thread is between the two hooks
         hooks = _listen(model, record)
     try:
@@ -398,6 +442,11 @@ def _refuse_if_not_finite(measure: Measure, values: Labelled, layers: Sequence[i
         allowed="finite attention weights",
         todo="check the model's weights and inputs, or try another dtype",
     )
+
+
+def _refuse_absent_edits(name: str, proof: Proof, edits: Sequence[AttentionEdit]) -> None:
+    layers = sorted(proof.heads)
+    refuse_absent(PlacedEdits([list(edits)], [0]), name, layers, {}, lambda: proof.heads)
 
 
 def _refuse_if_unseen(record: Recording, name: str) -> None:

@@ -12,14 +12,19 @@ from torch import Tensor
 from attnscope.arguments import in_words
 from attnscope.attention.ask import WeightsEdit
 from attnscope.attention.call import AnyCall
-from attnscope.edits.attention import AttentionEdit
+from attnscope.edits.attention import ATTENTION_EDITS, AttentionEdit
 from attnscope.edits.attention.ablate import Ablate
 from attnscope.edits.attention.hide import Hide
 from attnscope.errors import AttnscopeError, Parameter
+from attnscope.text.rules import Tokenized
 
 
 class Edits(Protocol):
     """All edits of one forward."""
+
+    @property
+    def batch(self) -> int:
+        """How many prompts it has."""
 
     def touch(self, layer: int) -> bool:
         """Whether anything is changed in a layer."""
@@ -27,8 +32,11 @@ class Edits(Protocol):
     def hidden(self, layer: int, call: AnyCall) -> Tensor | None:
         """(B or 1, H or 1, Sq, Sk): True where a key is hidden from a query before softmax; None if none is."""
 
-    def weights(self, layer: int) -> WeightsEdit | None:
+    def weights(self, layer: int, call: AnyCall) -> WeightsEdit | None:
         """What changes the weights after softmax."""
+
+    def reweighted(self, layer: int, weights: Tensor, call: AnyCall) -> Tensor:
+        """All changed weights (B, H, Sq, Sk) of a model that makes its output from them itself."""
 
     def output(self, layer: int, output: Tensor) -> Tensor:
         """The attention output (B, Sq, H, Dv) as the model is to get it."""
@@ -40,14 +48,19 @@ class Edits(Protocol):
 class NoEdits:
     """A forward as it is."""
 
+    batch = 0
+
     def touch(self, layer: int) -> bool:
         return False
 
     def hidden(self, layer: int, call: AnyCall) -> Tensor | None:
         return None
 
-    def weights(self, layer: int) -> WeightsEdit | None:
+    def weights(self, layer: int, call: AnyCall) -> WeightsEdit | None:
         return None
+
+    def reweighted(self, layer: int, weights: Tensor, call: AnyCall) -> Tensor:
+        return weights
 
     def output(self, layer: int, output: Tensor) -> Tensor:
         return output
@@ -62,6 +75,10 @@ class PlacedEdits:
 
     prompts: Sequence[Sequence[AttentionEdit]]
     lengths: Sequence[int]
+
+    @property
+    def batch(self) -> int:
+        return len(self.prompts)
 
     def touch(self, layer: int) -> bool:
         return any(edit.applies_to(layer) for edits in self.prompts for edit in edits)
@@ -79,17 +96,40 @@ class PlacedEdits:
                     _hide(hidden[prompt], edit, call)
         return hidden
 
-    def weights(self, layer: int) -> WeightsEdit | None:
+    def weights(self, layer: int, call: AnyCall) -> WeightsEdit | None:
         edits = [
             tuple(edit for edit in each if edit.changes == "weights" and not _masks(edit) and edit.applies_to(layer))
             for each in self.prompts
         ]
-        return WeightsEdit(layer, tuple(edits)) if any(edits) else None
+        return WeightsEdit(layer, tuple(edits), call.gone) if any(edits) else None
 
-    def output(self, layer: int, output: Tensor) -> Tensor:
-        ablations = [
+    def reweighted(self, layer: int, weights: Tensor, call: AnyCall) -> Tensor:
+        edit = self.weights(layer, call)
+        changed = weights.clone()
+        for prompt, ablations in enumerate(self._ablations(layer)):
+            if edit is not None:
+                q = torch.arange(call.queries, device=call.device) + call.first
+                k = torch.arange(call.keys, device=call.device)
+                changed[prompt] = edit(changed[prompt], prompt, range(call.heads), q, k)
+            for ablation in ablations:
+                if ablation.how != "zero":
+                    raise AttnscopeError(
+                        "the output of this model's heads can't be replaced, only switched off",
+                        where="ablate: how",
+                        allowed="zero",
+                        todo="choose how: zero, or a model that follows transformers' attention interface",
+                    )
+                changed[prompt, list(ablation.heads_of(layer))] = 0
+        return changed
+
+    def _ablations(self, layer: int) -> list[list[Ablate]]:
+        """By prompt."""
+        return [
             [edit for edit in edits if isinstance(edit, Ablate) and edit.applies_to(layer)] for edits in self.prompts
         ]
+
+    def output(self, layer: int, output: Tensor) -> Tensor:
+        ablations = self._ablations(layer)
         if not any(ablations):
             return output
         changed = output.clone()
@@ -111,6 +151,13 @@ class PlacedEdits:
         if edit.how == "zero":
             return torch.zeros_like(output)
         if edit.how == "mean":
+            if len(output) < self.lengths[prompt]:
+                raise AttnscopeError(
+                    "a head's mean output is not known where the first tokens come from a cache",
+                    where="ablate: how",
+                    allowed="mean in forwards of whole texts; zero or values with a cache",
+                    todo="choose another replacement, or run the model with use_cache=False",
+                )
             return output[: self.lengths[prompt]].mean(0).expand_as(output)
         values = output.new_tensor(edit.value_of(layer, head))
         if values.shape != output.shape[1:]:
@@ -123,6 +170,19 @@ class PlacedEdits:
         return values.expand_as(output)
 
 
+def placed_in(prompt: Tokenized, edits: Sequence[AttentionEdit]) -> list[AttentionEdit]:
+    """The edits with positions in one prompt."""
+    return [_placed(edit, prompt) for edit in edits]
+
+
+def _placed(edit: AttentionEdit, prompt: Tokenized) -> AttentionEdit:
+    with ATTENTION_EDITS.blamed(edit.key, "placed"):
+        placed: object = edit.placed(prompt)
+    if not isinstance(placed, AttentionEdit):
+        raise ATTENTION_EDITS.mistake(edit.key, "placed", f"returns a {type(placed).__name__}", "an attention edit")
+    return placed
+
+
 def _masks(edit: AttentionEdit) -> bool:
     """Whether an edit is a mask: then it goes in before softmax, which is exact however little is left."""
     return isinstance(edit, Hide) and edit.how == "renormalise"
@@ -130,8 +190,13 @@ def _masks(edit: AttentionEdit) -> bool:
 
 def _hide(hidden: Tensor, edit: Hide, call: AnyCall) -> None:
     """Hidden (heads or 1, Sq, Sk) is written to."""
-    rows = torch.as_tensor([place - call.first for place in edit.query_positions if place >= call.first])
-    keys = torch.as_tensor(edit.key_positions)
+    first = call.first + call.gone
+    rows = torch.as_tensor([place - first for place in edit.query_positions if place >= first])
+    keys = torch.as_tensor(
+        [place - call.gone for place in edit.key_positions if call.gone <= place < call.gone + call.keys]
+    )
+    if not len(rows) or not len(keys):
+        return
     heads = range(len(hidden)) if edit.heads == "all" or len(hidden) == 1 else edit.heads
     for head in heads:
         hidden[head, rows[:, None], keys[None, :]] = True

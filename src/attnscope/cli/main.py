@@ -10,7 +10,21 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from attnscope.cli import audit, check, compare, confirm, figure, measure, models, new, plan, run, schema, serve
+from attnscope.cli import (
+    audit,
+    check,
+    compare,
+    confirm,
+    figure,
+    knockout,
+    measure,
+    models,
+    new,
+    plan,
+    run,
+    schema,
+    serve,
+)
 from attnscope.cli.flags import speller
 from attnscope.errors import AttnscopeError
 
@@ -24,6 +38,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 app.command("measure")(measure.measure)
+app.command("knockout")(knockout.knockout)
 app.command("check")(check.check)
 app.command("models")(models.models)
 app.command("run")(run.run)

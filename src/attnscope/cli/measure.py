@@ -54,10 +54,10 @@ def measure(
 ) -> None:
     """Measure where every layer and head looks in one prompt."""
     rules = parse_classes(classes or [])
-    _refuse_segments(rules)
+    refuse_segments(rules, "--class")
     groups = _groups(queries)
     chosen_layers, chosen_heads = options.numbers(layers, "--layers"), options.numbers(heads, "--heads")
-    prompt = _prompt(text, file)
+    prompt = prompt_of(text, file, "measure")
     if picture is not None:
         from attnscope.figures.save import check_path
 
@@ -117,14 +117,14 @@ def _show(record: Record, rules: Mapping[str, str], picture: Path | None, *, as_
         print(f"picture: {picture}")  # noqa: T201
 
 
-def _refuse_segments(rules: Mapping[str, str]) -> None:
+def refuse_segments(rules: Mapping[str, str], flag: str) -> None:
     """A single prompt has no segments, so a class of one would silently match nothing."""
     for name, written in rules.items():
         rule = parse_rule(written)
         if rule.within is not None or rule.kind.segments(rule.argument):
             raise AttnscopeError(
                 f"class '{name}' needs segments, which only the prompts of a study have",
-                where=f"--class {name}={written}",
+                where=f"{flag} {name}={written}",
                 allowed="rules for characters and special tokens",
                 todo="write a study file: attnscope new FILE",
             )
@@ -147,11 +147,12 @@ def _groups(queries: str) -> list[str]:
     return groups
 
 
-def _prompt(text: str | None, file: Path | None) -> str:
+def prompt_of(text: str | None, file: Path | None, verb: str) -> str:
+    """The prompt, given as text or in a file."""
     if (text is None) == (file is None):
         raise AttnscopeError(
             "there is no prompt" if text is None else "there are two prompts",
-            where="measure",
+            where=verb,
             allowed="a text or --file FILE",
             todo="give one of the two",
         )

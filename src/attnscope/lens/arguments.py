@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from pydantic import ValidationError
+
 from attnscope.arguments import count_of, in_words, listed, names_of, numbers_of, shown_parameter, text_of, whole_number
 from attnscope.attention.groups import refuse_group_names
-from attnscope.edits.attention import AttentionEdit
+from attnscope.edits.attention import ATTENTION_EDITS, AttentionEdit
 from attnscope.errors import AttnscopeError, Parameter, Words
 from attnscope.measures import MEASURES, Measure
 from attnscope.measures.received import RECEIVED
+from attnscope.study.file import problem_of
 from attnscope.study.sampling import Sample
+from attnscope.text.groups.writing import WRITING
 from attnscope.text.tokens import Token
 
 Messages = Sequence[Mapping[str, str]]
@@ -205,6 +209,39 @@ def edits_of(given: object) -> list[AttentionEdit]:
             todo="put Hide, Ablate or edits of your own in a list",
         )
     return edits
+
+
+def named_edits(
+    hide: str | Sequence[int] | None,
+    ablate: Mapping[int, Sequence[int]] | None,
+    queries: str | Sequence[int] | None,
+    layers: Sequence[int] | None,
+    heads: Sequence[int] | None,
+    how: str | None,
+) -> list[AttentionEdit]:
+    """The edits that a caller names by parameters. how: of hide or, if heads are ablated, of ablate."""
+    edits = []
+    if hide is not None:
+        among = {"queries": WRITING.name if queries is None else queries, "layers": layers, "heads": heads}
+        edits.append(_edit("hide", hide, {**among, "how": how if ablate is None else None}))
+    if ablate is not None:
+        edits.append(_edit("ablate", ablate, {"how": how}))
+    return edits
+
+
+def _edit(key: str, value: object, options: Mapping[str, object]) -> AttentionEdit:
+    """An edit, from its fields. key: the field that names it; options: its other fields, None if not given."""
+    given = {name: each for name, each in options.items() if each is not None}
+    try:
+        return ATTENTION_EDITS.members[key].model_validate({key: value, **given})
+    except ValidationError as error:
+        problem = problem_of(error)
+        raise AttnscopeError(
+            problem.what,
+            where=Parameter(str(problem.at[0]) if problem.at else key),
+            allowed=problem.allowed,
+            todo="choose from these",
+        ) from None
 
 
 def refuse_rows(rows: object, prompts: int) -> None:

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
-from attnscope.arguments import count_of, text_of
+from attnscope.arguments import count_of, text_of, whole_number
 from attnscope.attention.backends import blocks
 from attnscope.attention.card import Card, evidence_card
 from attnscope.attention.choice import Drawn, Greedy
@@ -23,6 +24,8 @@ from attnscope.attention.loss import check_input
 from attnscope.attention.meter import Meter, Numbers, Request
 from attnscope.attention.precision import wider
 from attnscope.attention.proof import Proof
+from attnscope.attention.scoring import Scorer, Variant
+from attnscope.attention.seam import PlacedEdits, placed_in
 from attnscope.attention.writing import Writer
 from attnscope.clock import Clock
 from attnscope.edits.attention import AttentionEdit
@@ -38,6 +41,7 @@ from attnscope.lens.arguments import (
     is_chat,
     known_ids,
     messages_of,
+    named_edits,
     prompts_of,
     refuse_if_empty,
     refuse_if_too_long,
@@ -47,13 +51,14 @@ from attnscope.lens.arguments import (
     texts_of,
     texts_or_chats_of,
 )
+from attnscope.lens.intervening import HEADS, Answered, controls_of, sweep_table, swept
 from attnscope.lens.placed import placed_edits, with_named_rows
 from attnscope.measures.received import RECEIVED
 from attnscope.models.in_memory import adapters_are_off, in_memory
 from attnscope.models.load import Loaded
 from attnscope.models.load import load as load_model
 from attnscope.models.memory import eager_tokens, free_memory
-from attnscope.records import Record
+from attnscope.records import Outcome, Record, Scores
 from attnscope.study.sampling import Sample
 from attnscope.text.groups import GROUPS
 from attnscope.text.tokens import Token
@@ -133,6 +138,7 @@ class Lens:
         self.name = loaded.name
         self._meter = Meter(loaded.model, loaded.name, loaded.layers, loaded.unreadable, self._probe)
         self._writer = Writer(loaded.model, loaded.name, self._probe)
+        self._scorer = Scorer(self._meter)
 
     def measure(
         self,
@@ -275,16 +281,98 @@ class Lens:
 
         edits: changes to attention, as in `measure`; positions and query groups count the answer's tokens too.
         """
-        ids = self.tokenizer(text_of(answer, "answer"), add_special_tokens=False)["input_ids"]
+        answered = self._answered(text, answer, chat=chat)
+        _, (scores,) = self._scores(answered, [placed_in(answered.prompt, edits_of(edits))])
+        return scores.log_probs
+
+    def intervene(
+        self,
+        text: str,
+        answer: str,
+        edits: Sequence[AttentionEdit] = (),
+        *,
+        hide: str | Sequence[int] | None = None,
+        ablate: Mapping[int, Sequence[int]] | None = None,
+        queries: str | Sequence[int] | None = None,
+        layers: Sequence[int] | None = None,
+        heads: Sequence[int] | None = None,
+        how: str | None = None,
+        chat: bool = False,
+        draws: int = 10,
+        seed: int = 0,
+    ) -> Outcome:
+        """How an answer's probability changes when attention is changed: does the model use what it looks at?
+
+            lens.intervene(prompt, " Paris", hide="re:France", layers=range(8, 16))
+
+        hide: keys, by a class rule or by position, that the tokens that write the answer can't see, or other `queries`,
+        in these layers and heads (all by default); how: `renormalise`, as if they were masked, or `zero`. ablate: heads
+        by layer whose output is replaced by zeros, or by its `mean` over the prompt (how). edits: any others, instead
+        or as well. draws: how often as much is changed at random, to compare with; seed: of these draws. Segments are
+        `prompt` and `answer`; positions and query groups count the answer's tokens too.
+        """
+        answered = self._answered(text, answer, chat=chat)
+        wanted = [*edits_of(list(edits)), *named_edits(hide, ablate, queries, layers, heads, how)]
+        refuse_if_empty(wanted, "changes of attention to make: give hide, ablate or edits", "edits")
+        placed = placed_in(answered.prompt, wanted)
+        self._meter.refuse_edits(PlacedEdits([placed], [len(answered.prompt.tokens)]))
+        count = count_of(draws, "draws", "choose how often to draw; 0 for no control", least=0)
+        controls, words = controls_of(placed, answered.prompt, self.heads_by_layer, count, whole_number(seed))
+        before, (after, *drawn) = self._scores(answered, [placed, *controls])
+        ids = answered.ids[: answered.start]
+        likeliest = [self.tokenization.spelled([int(each)], "", ids)[0] for each in after.likeliest]
+        return Outcome(answer, answered.answer_tokens, answered.answer_ids, before, after, drawn, words, likeliest)
+
+    def sweep(
+        self,
+        text: str,
+        answer: str,
+        over: str = "layers",
+        *,
+        hide: str | Sequence[int] | None = None,
+        classes: Mapping[str, str] | None = None,
+        queries: str | Sequence[int] | None = None,
+        window: int = 1,
+        how: str | None = None,
+        chat: bool = False,
+        draws: int = 3,
+        seed: int = 0,
+    ) -> pl.DataFrame:
+        """`intervene` many times over, one row each: layer by layer, head by head, or class by class.
+
+        over: `layers` hides keys in a window of so many layers that slides over depth (`layer` is its first); `heads`
+        hides keys from every head alone or, without `hide`, switches every head off alone; `classes` hides each of the
+        `classes` (rules by name) alone. Columns: layer, head or token_class; log_prob and its change; kl of the first
+        token of the answer; exact, whether the likeliest tokens are the answer's; and control, the mean change of as
+        much hidden at random (over heads there is none: the other heads are what to compare with). Layers before a
+        change are computed once and used again.
+        """
+        answered = self._answered(text, answer, chat=chat)
+        wide = count_of(window, "window", "choose how many layers are changed at once")
+        count = count_of(draws, "draws", "choose how often to draw; 0 for no control", least=0)
+        variants = swept(over, self.heads_by_layer, hide, classes or {}, queries, wide, how)
+        placed = [placed_in(answered.prompt, [each.edit]) for each in variants]
+        drawn = [
+            []
+            if over == HEADS
+            else controls_of(each, answered.prompt, self.heads_by_layer, count, whole_number(seed))[0]
+            for each in placed
+        ]
+        before, scores = self._scores(answered, [*placed, *(control for controls in drawn for control in controls)])
+        return sweep_table(variants, before, scores, [len(each) for each in drawn], answered.answer_ids)
+
+    def _scores(self, answered: Answered, variants: Sequence[Variant]) -> tuple[Scores, list[Scores]]:
+        return self._scorer.scores(self._known(answered.ids), answered.start, variants)
+
+    def _answered(self, text: str, answer: str, *, chat: bool) -> Answered:
+        """The text with the answer after it."""
+        more = self.tokenizer(text_of(answer, "answer"), add_special_tokens=False)["input_ids"]
         rendered = self.render(text) if chat else text_of(text)
-        prompt = self.tokenize(rendered, chat=chat)
-        refuse_if_empty(ids, "tokens in the answer", "answer")
-        before = [token.id for token in prompt]
-        whole, more = self.tokenization.spelled(ids, rendered, before)
-        tokens = [*prompt, *more]
-        refuse_if_too_long(len(tokens), self.name, self.loaded.context)
-        placed = placed_edits([(whole, tokens)], edits_of(edits))
-        return self._meter.log_probs(self._known([token.id for token in tokens]), len(before), placed)
+        before = self.tokenize(rendered, chat=chat)
+        refuse_if_empty(more, "tokens in the answer", "answer")
+        whole, tokens = self.tokenization.spelled(more, rendered, [token.id for token in before])
+        refuse_if_too_long(len(before) + len(tokens), self.name, self.loaded.context)
+        return Answered.of(rendered, whole, [*before, *tokens], len(before))
 
     def generate(
         self,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from attnscope.attention.groups import Rows
-from attnscope.attention.seam import Edits, NoEdits, PlacedEdits
-from attnscope.edits.attention import ATTENTION_EDITS, AttentionEdit
+from attnscope.attention.seam import Edits, NoEdits, PlacedEdits, placed_in
+from attnscope.edits.attention import AttentionEdit
 from attnscope.text.groups import GROUPS, WITHOUT_TOKENS, rows_of
 from attnscope.text.rules import Tokenized
 from attnscope.text.segments import segments_of
@@ -19,16 +19,8 @@ def placed_edits(prompts: Prompts, edits: Sequence[AttentionEdit]) -> Edits:
     """The edits with positions in each prompt."""
     if not edits:
         return NoEdits()
-    placed = [[_placed(edit, Tokenized(text, tokens)) for edit in edits] for text, tokens in prompts]
+    placed = [placed_in(Tokenized(text, tokens), edits) for text, tokens in prompts]
     return PlacedEdits(placed, [len(tokens) for _, tokens in prompts])
-
-
-def _placed(edit: AttentionEdit, prompt: Tokenized) -> AttentionEdit:
-    with ATTENTION_EDITS.blamed(edit.key, "placed"):
-        placed: object = edit.placed(prompt)
-    if not isinstance(placed, AttentionEdit):
-        raise ATTENTION_EDITS.mistake(edit.key, "placed", f"returns a {type(placed).__name__}", "an attention edit")
-    return placed
 
 
 def with_named_rows(

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from attnscope.arguments import text_of
 from attnscope.attention.recording import Recording, recording
+from attnscope.edits.attention import AttentionEdit
 from attnscope.errors import AttnscopeError
-from attnscope.lens.arguments import chosen_heads, chosen_layers, chosen_measures, chosen_queries
+from attnscope.lens.arguments import chosen_heads, chosen_layers, chosen_measures, chosen_queries, edits_of
 from attnscope.models.architecture import describe
 from attnscope.models.in_memory import unwrapped
 
@@ -21,6 +22,7 @@ def record(
     layers: Sequence[int] | int | None = None,
     heads: Sequence[int] | int | None = None,
     measures: Sequence[str] | str = (),
+    edits: Sequence[AttentionEdit] = (),
     name: str | None = None,
 ) -> AbstractContextManager[Recording]:
     """Record attention while your own code runs a model: a training or evaluation loop, `generate`, a plain forward.
@@ -31,9 +33,11 @@ def record(
 
     model: any transformers model, also compiled or wrapped by PEFT; nothing stays on it afterwards. queries: `last` and
     `all`, of the tokens that each forward is given. layers, heads: all by default. measures: what else to measure, by
-    name. Gradients flow as without it. The model is first compared with its own eager attention on a few tokens.
+    name. edits: changes to attention made in every forward, such as `Hide(hide=(3, 4))`, with keys named by position;
+    gradients can't flow then, otherwise they flow as without it. The model is first compared with its own eager
+    attention on a few tokens.
     """
-    return _Once(_recorded(model, queries, layers, heads, measures, name))
+    return _Once(_recorded(model, queries, layers, heads, measures, edits, name))
 
 
 class _Once(AbstractContextManager[Recording]):
@@ -72,6 +76,7 @@ def _recorded(
     layers: Sequence[int] | int | None,
     heads: Sequence[int] | int | None,
     measures: Sequence[str] | str,
+    edits: Sequence[AttentionEdit],
     name: str | None,
 ) -> Iterator[Recording]:
     inner = unwrapped(model)
@@ -83,6 +88,13 @@ def _recorded(
     wanted = None if heads is None else chosen_heads(heads, label, facts.heads)
     groups, others = chosen_queries(queries), chosen_measures(measures)
     with recording(
-        inner, label, queries=groups, layers=chosen, heads=wanted, measures=others, context=facts.context
+        inner,
+        label,
+        queries=groups,
+        layers=chosen,
+        heads=wanted,
+        measures=others,
+        edits=edits_of(list(edits)),
+        context=facts.context,
     ) as recorded:
         yield recorded

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from attnscope.edits.attention.edit import AttentionEdit, Number, Numbers, each_once
+from attnscope.text.rules import Tokenized
 
 
 class Ablate(AttentionEdit):
@@ -16,6 +18,7 @@ class Ablate(AttentionEdit):
 
     key: ClassVar[str] = "ablate"
     changes: ClassVar[Literal["weights", "outputs"]] = "outputs"
+    control_words: ClassVar[str] = "as many random heads of the same layers"
 
     ablate: dict[Number, Numbers] = Field(min_length=1, description="Heads by layer, both from 0: {8: [0, 3]}.")
     how: Literal["zero", "mean", "values"] = Field(
@@ -58,6 +61,16 @@ class Ablate(AttentionEdit):
     def value_of(self, layer: int, head: int) -> tuple[float, ...] | None:
         """The given output of a head; None where it is zero or the mean."""
         return self.values.get(layer, {}).get(head)
+
+    def control(self, prompt: Tokenized, heads: Mapping[int, int], rng: Random) -> Self | None:
+        """As many other heads of each layer; None where a layer has too few, or with values, which belong to heads."""
+        drawn: dict[int, tuple[int, ...]] = {}
+        for layer, ablated in self.ablate.items():
+            others = [head for head in range(heads[layer]) if head not in ablated]
+            if len(others) < len(ablated) or self.how == "values":
+                return None
+            drawn[layer] = tuple(sorted(rng.sample(others, len(ablated))))
+        return self.model_copy(update={"ablate": drawn})
 
     def weights(self, weights: Any, layer: int, heads: Any, q: Any, k: Any) -> Any:
         raise TypeError("ablate changes the outputs of heads, not their attention weights")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from random import Random
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator
@@ -27,6 +28,8 @@ class AttentionEdit(Spec):
     """The field that names it."""
     changes: ClassVar[Literal["weights", "outputs"]] = "weights"
     """What it changes: attention weights, or the outputs of heads."""
+    control_words: ClassVar[str] = ""
+    """What `control` draws, as in "as many random tokens"; empty if there is no control."""
 
     layers: Chosen = Field("all", description="all, or numbers from 0.")
 
@@ -61,6 +64,13 @@ class AttentionEdit(Spec):
     def placed(self, prompt: Tokenized) -> Self:
         """The edit for one prompt, with names of classes and query groups replaced by positions. By default, itself."""
         return self
+
+    def control(self, prompt: Tokenized, heads: Mapping[int, int], rng: Random) -> Self | None:
+        """A change of the same size to something else, drawn at random; None if there is not enough else.
+
+        For placed edits whose class has `control_words`. heads: how many each layer has.
+        """
+        return None
 
     def weights(self, weights: Any, layer: int, heads: Sequence[int], q: Any, k: Any) -> Any:
         """Changed attention weights of a block of rows; called only for layers it applies to, once placed.

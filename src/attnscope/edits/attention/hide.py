@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from random import Random
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator
@@ -23,6 +25,7 @@ class Hide(AttentionEdit):
     """Hides keys from queries, as if they were masked; a query's attention on itself can be hidden too."""
 
     key: ClassVar[str] = "hide"
+    control_words: ClassVar[str] = "as many random tokens of the same segments"
 
     hide: Numbers | str = Field(
         description="The keys: positions from 0, or a class rule such as segment:passages, which hides tokens with "
@@ -81,6 +84,23 @@ class Hide(AttentionEdit):
                     todo="give positions in the prompt",
                 )
         return self.model_copy(update={"hide": keys, "queries": queries})
+
+    def control(self, prompt: Tokenized, heads: Mapping[int, int], rng: Random) -> Self | None:
+        """Other keys of the same segments, as many of each; special tokens for special tokens, and others for others.
+
+        Only keys that some of the queries can see count, and the first token, on which many heads leave what attention
+        they don't need, is not drawn.
+        """
+        hidden, last = set(self.key_positions), max(self.query_positions)
+        segments = segments_of(prompt.tokens, prompt.spans)
+        kinds = {token.position: (segments[token.position], token.special) for token in prompt.tokens}
+        drawn: list[int] = []
+        for kind, count in Counter(kinds[key] for key in hidden if key <= last).items():
+            others = [key for key, each in kinds.items() if each == kind and 0 < key <= last and key not in hidden]
+            if len(others) < count:
+                return None
+            drawn += rng.sample(others, count)
+        return self.model_copy(update={"hide": tuple(sorted(drawn))}) if drawn else None
 
     def weights(self, weights: Any, layer: int, heads: Sequence[int], q: Any, k: Any) -> Any:
         hidden = _among(q, self.query_positions)[:, None] & _among(k, self.key_positions)[None, :]
