@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any
 from unicodedata import category
 
-LONGEST_VALUE, LONGEST_PART = 120, 1000  # characters of a quoted value, and of one part of an error
-_QUOTED = re.compile(rf"(?<!\w)'[^']{{{LONGEST_VALUE + 1},}}'(?!\w)")
+LONGEST_NAME, LONGEST_PART = 120, 1000  # characters of a name in quotes, and of one part of an error
+_NAME = re.compile(rf"(?<!\w)'[^'\s/]{{{LONGEST_NAME + 1},}}'(?!\w)")  # not a path or a command, which may be copied
 _DIRECTIONS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
@@ -101,8 +101,8 @@ def _one_line(text: str) -> str:
 
 
 def _shortened(text: str) -> str:
-    """The text without the middle of long quoted values, such as a misspelt name, and of what else is too long."""
-    return _cut(_QUOTED.sub(lambda match: _cut(match[0], LONGEST_VALUE), text), LONGEST_PART)
+    """The text without the middle of long names, such as misspelt ones, and of all that is too long for a part."""
+    return _cut(_NAME.sub(lambda match: _cut(match[0], LONGEST_NAME), text), LONGEST_PART)
 
 
 def _cut(text: str, most: int) -> str:

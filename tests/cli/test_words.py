@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from attnscope.errors import AttnscopeError
+from attnscope.errors import AttnscopeError, near
 from tests.cli.conftest import Run
 from tests.models import tiny
 
@@ -74,3 +74,25 @@ def test_a_model_that_the_study_does_not_name_is_not_sought_in_it(run: Run, stud
 def test_an_error_shows_characters_that_would_control_the_terminal() -> None:
     error = AttnscopeError("a\x1b[31m \u202eb", where="\x9b1m", allowed="ü 日本 \N{FAMILY}\u200d", todo="c")
     assert str(error) == "a\\x1b[31m \\u202eb (\\x9b1m): ü 日本 \N{FAMILY}\u200d; c"
+
+
+def test_an_error_shows_the_ends_of_what_is_too_long_and_a_command_whole() -> None:
+    name, command = "x" * 5000, f"attnscope run {'/folder' * 30} --out {'/other' * 30}"
+    error = AttnscopeError(
+        f"can't find what isn't there: '{name}y' or 'z'", where="a" * 5000, allowed="others", todo=f"repeat '{command}'"
+    )
+    assert error.what.startswith("can't find what isn't there: 'xxx")
+    assert error.what.endswith("xy' or 'z'")
+    assert len(error.what) < 200
+    assert len(error.where) == 1000
+    assert command in str(error)
+
+
+def test_where_there_are_no_names_none_is_near() -> None:
+    assert near("x", []) == "there are none"
+    assert near("x", ["y"]) == "known: y"
+
+
+@pytest.mark.parametrize("pattern", ["(?R)?", "(" * 600 + "a" + ")" * 600, "(?:a{300}){300}"])
+def test_a_class_that_can_not_be_computed_is_refused_before_a_model_is_loaded(run: Run, pattern: str) -> None:
+    run("measure", "ab", "--model", "no/such/model", "--class", f"x=re:{pattern}").refuses("the pattern", "'re:(")

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from attnscope.clock import Clock
-from attnscope.errors import AttnscopeError, Parameter
+from attnscope.errors import AttnscopeError, Parameter, PluginError
 from attnscope.lens import Lens, Loader
 from attnscope.models.load import Description
 from attnscope.runs.answers import writing_of
@@ -169,7 +169,7 @@ class _Performance:
                 self._write_manifest("running")
             self._tables()
         except BaseException as error:
-            if self.was_empty and isinstance(error, AttnscopeError) and not self.store.has_numbers:
+            if self.was_empty and _is_refusal(error) and not self.store.has_numbers:
                 self.folder.clear()
             else:
                 self._write_manifest("stopped")
@@ -370,6 +370,11 @@ class _Performance:
                 shards=self.store.facts([key for _, key, _ in self.shown]),
             )
         )
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Whether an error is about the study: the same command would end in it again."""
+    return isinstance(error, AttnscopeError) and not isinstance(error, PluginError)
 
 
 def _opened(load: Callable[..., Lens], proving: bool, source: str, **options: object) -> Lens:
