@@ -11,11 +11,13 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from attnscope.errors import AttnscopeError
 from attnscope.figures import KINDS
 from attnscope.figures.kinds.heatmap import HeatmapOptions
 from attnscope.figures.kinds.lines import LinesOptions
+from attnscope.figures.kinds.strip import StripOptions
 from attnscope.figures.validation import figure_problems, options_of, study_schema, with_options
 from attnscope.studies import request_study
 from attnscope.study.file import bundled_studies, read_study
@@ -251,3 +253,12 @@ def test_a_kind_from_an_installed_package_is_checked_documented_and_drawn(tmp_pa
     assert "## dots: dots of a plugin" in found["page"]
     assert "How large they are." in found["page"]
     assert found["alt"] == "Dots Numbers: x is 2.0."
+
+
+@pytest.mark.parametrize("value", [True, 1.0, "1"])
+def test_what_is_no_whole_number_is_not_taken_for_one(value: object) -> None:
+    with pytest.raises(ValidationError, match="prompt"):
+        StripOptions.model_validate({"name": "x", "kind": "strip", "prompt": value})
+    panel = {"model": "m", "layer": value, "head": 0}
+    with pytest.raises(ValidationError, match="layer"):
+        LinesOptions.model_validate({"name": "x", "kind": "lines", "panels": [panel]})

@@ -42,7 +42,7 @@ class SideShares:
             raise AttnscopeError(
                 f"there is no series of query groups '{title}' in this run",
                 where=str(self.side.run.path),
-                allowed=near(title, known or ["(none)"]),
+                allowed=near(title, known),
                 todo="use one of these",
             )
         return {group.number or 0: replace(self, queries=group.name) for group in known[title]}

@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError
 from attnscope.analysis.run import Run
 from attnscope.errors import near
 from attnscope.measures.names import map_measures
+from attnscope.spec import Whole
 from attnscope.study.consistency import Problem, name_problems, unmeasured
 from attnscope.study.schema import Asked, FigureSpec, Heads, Layers, Spec, Study
 from attnscope.text.classes import OTHER
@@ -141,5 +142,5 @@ class HeadSpec(Spec):
     """A head of a model."""
 
     model: str = Field(description="The model's label.")
-    layer: int = Field(ge=0, description="From 0, or from 1 with number_from: 1.")
-    head: int = Field(ge=0, description="From 0, or from 1 with number_from: 1.")
+    layer: Whole = Field(ge=0, description="From 0, or from 1 with number_from: 1.")
+    head: Whole = Field(ge=0, description="From 0, or from 1 with number_from: 1.")

@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from attnscope.quantities.quantity import Floats, Named, Quantity, Shares
+from attnscope.spec import Real
 
 
 class Rate(Quantity):
@@ -22,7 +23,7 @@ class Rate(Quantity):
     source: ClassVar[str] = "Gu et al. 2024, When Attention Sink Emerges in Language Models (threshold 0.3)"
 
     rate: str = Field(min_length=1, description="A class or set.")
-    above: float = Field(0.3, ge=0, lt=1, description="The threshold.")
+    above: Real = Field(0.3, ge=0, lt=1, description="The threshold.")
 
     @property
     def title(self) -> str:

@@ -13,7 +13,7 @@ from attnscope.analysis.columns import END, START, WITHIN, Align
 from attnscope.analysis.run import Run
 from attnscope.errors import near
 from attnscope.figures.options import HeadSpec, OverOptions
-from attnscope.spec import Spec
+from attnscope.spec import Spec, Whole
 from attnscope.study.consistency import Problem, selector_problems
 from attnscope.study.schema import Asked, Study
 from attnscope.text.segments import INSERTED, selector_problem
@@ -35,7 +35,7 @@ class AlignSpec(Spec):
     start: str | None = Field(None, description="0 is the first token of this segment.")
     end: str | None = Field(None, description="0 is the last token of this segment.")
     within: str | None = Field(None, description="By relative position within this segment, from 0 to 1.")
-    bins: int | None = Field(
+    bins: Whole | None = Field(
         None,
         ge=2,
         le=1000,

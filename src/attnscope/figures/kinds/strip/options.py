@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pydantic import Field
 
 from attnscope.figures.options import HeadOptions, OverOptions
+from attnscope.spec import Whole
 from attnscope.study.consistency import Problem
 from attnscope.study.schema import Study
 
@@ -14,7 +15,7 @@ from attnscope.study.schema import Study
 class StripOptions(HeadOptions, OverOptions):
     """The text of one prompt; the mean over the layers and heads chosen."""
 
-    prompt: int | None = Field(None, ge=0, description="Which prompt; by default the first measured.")
+    prompt: Whole | None = Field(None, ge=0, description="Which prompt; by default the first measured.")
 
     def problems(self, study: Study, prompts: int | None = None) -> Iterator[Problem]:
         yield from super().problems(study, prompts)
