@@ -91,6 +91,29 @@ TABLES: dict[str, tuple[Column, ...]] = {
 }
 """In every run."""
 
+OUTCOMES = "outcomes"
+OF_INTERVENTIONS: dict[str, tuple[Column, ...]] = {
+    OUTCOMES: (
+        *_CELL,
+        Column("intervention", _NAMES, "the intervention's name; `none` is the model as it is"),
+        Column(
+            "layer", pa.int16(), "in a sweep over layers, the first of the window; over heads, the head's; else null"
+        ),
+        Column("head", pa.int16(), "in a sweep over heads, the head; else null"),
+        Column("token_class", _NAMES, "in a sweep over classes, the class that is hidden; else null"),
+        Column(
+            "logprob", pa.float64(), "the log probability (natural logarithm) of the answer, summed over its tokens"
+        ),
+        Column("tokens", pa.int32(), "number of the answer's tokens"),
+        Column("kl", pa.float64(), "KL divergence of the prediction of the answer's first token, from `none`, in nats"),
+        Column("exact", pa.bool_(), "whether the model, always writing the likeliest token, would write the answer"),
+        Column("choice", pa.string(), "the likeliest of the answer and the choices; null without choices"),
+        Column("right", pa.bool_(), "whether that is the answer; null without choices"),
+        Column("edited", pa.int32(), "how many keys are hidden, or heads changed, in this prompt"),
+    ),
+}
+"""In runs of studies with interventions. A prompt that an intervention can't be made in has no row of it."""
+
 EXPORTS: dict[str, tuple[Column, ...]] = {
     "received": (
         *_HEAD,
@@ -111,7 +134,7 @@ EXPORTS: dict[str, tuple[Column, ...]] = {
 
 
 def columns_of(table: str) -> tuple[Column, ...]:
-    return TABLES[table] if table in TABLES else EXPORTS[table]
+    return next(tables[table] for tables in (TABLES, OF_INTERVENTIONS, EXPORTS) if table in tables)
 
 
 def schema(table: str) -> pa.Schema:

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BeforeValidator,
     ConfigDict,
     Field,
     SerializeAsAny,
@@ -29,6 +28,11 @@ from attnscope.study.field_types import LINE as LINE
 from attnscope.study.field_types import NAME as NAME
 from attnscope.study.field_types import Colour, Line, Name, names_in_schema
 from attnscope.study.headline import HeadlineSpec
+from attnscope.study.interventions import InterventionSpec, OutcomeSpec, with_controls
+from attnscope.study.layers import DepthsSpec as DepthsSpec
+from attnscope.study.layers import Heads as Heads
+from attnscope.study.layers import Layers as Layers
+from attnscope.study.layers import layer_at as layer_at
 from attnscope.study.sampling import Sample as Sample
 from attnscope.text.classes import OTHER, PREFIX, REMOVED
 from attnscope.text.query_rules import Queries, QueryRule, in_series, titles_of
@@ -249,41 +253,6 @@ class PromptsSpec(Spec):
         return self
 
 
-class DepthsSpec(Spec):
-    """Layers by relative depth, so that one study fits models of different sizes."""
-
-    depths: list[Annotated[Real, Field(ge=0, le=1)]] = Field(
-        min_length=1, description="0 is the first layer, 1 the last; 16/28 of 28 layers is layer 16."
-    )
-
-
-def layer_at(depth: float, layers: int) -> int:
-    """The layer at a relative depth of a model with this many layers."""
-    return min(layers - 1, int(depth * layers + 1e-9))
-
-
-Numbers = Annotated[list[Annotated[Whole, Field(ge=0)]], Field(min_length=1)]
-
-
-def _choice(what: str, allowed: str, *types: type) -> BeforeValidator:
-    """Refuse what is no choice of layers or heads at all, naming every way to write one."""
-
-    def check(data: Any) -> Any:
-        if data == "all" or isinstance(data, types):
-            return data
-        context = {"given": "nothing" if data is None else f"'{data}'", "near": allowed}
-        raise PydanticCustomError("one_of", f"{{given}} is not a choice of {what} here", context)
-
-    return BeforeValidator(check)
-
-
-Layers = Annotated[
-    Literal["all"] | DepthsSpec | Numbers,
-    _choice("layers", "all, a list of numbers such as [0, 16], or {depths: [0, 0.5, 1]}", list, dict, DepthsSpec),
-]
-Heads = Annotated[Literal["all"] | Numbers, _choice("heads", "all, or a list of numbers such as [0, 3]", list)]
-
-
 class MeasureSpec(Spec):
     """What is measured."""
 
@@ -438,6 +407,12 @@ class Study(Spec):
     )
     measure: MeasureSpec = Field(default_factory=lambda: MeasureSpec(), description="What is measured.")
     figures: list[SerializeAsAny[FigureSpec]] = Field(default_factory=list, description="The figures.")
+    interventions: list[InterventionSpec] = Field(
+        default_factory=list,
+        description="Changes of attention while the model runs, whose effect on the answer is measured. What attention "
+        "is measured stays that of the model as it is.",
+    )
+    outcome: OutcomeSpec | None = Field(None, description="What shows whether interventions matter.")
     headline: list[HeadlineSpec] = Field(
         default_factory=list,
         description="What the answer is about, in order. By default it is about the first map of a difference.",
@@ -450,6 +425,12 @@ class Study(Spec):
         drawn = {spec.redraws for spec in conditions}
         again = [spec for spec in conditions if spec.control == "redraw" and spec.name not in drawn]
         return [*conditions, *(spec.redrawn() for spec in again)]
+
+    @field_validator("interventions", mode="after")
+    @classmethod
+    def _with_controls(cls, interventions: list[InterventionSpec]) -> list[InterventionSpec]:
+        """After all others, so that their places in the file stay theirs."""
+        return with_controls(interventions)
 
     @field_validator("without", mode="before")
     @classmethod
@@ -483,6 +464,9 @@ class Study(Spec):
 
     def condition(self, name: str) -> ConditionSpec:
         return next(spec for spec in self.conditions if spec.name == name)
+
+    def intervention(self, name: str) -> InterventionSpec:
+        return next(spec for spec in self.interventions if spec.name == name)
 
     def model(self, label: str) -> ModelSpec:
         return next(spec for spec in self.models if spec.label == label)

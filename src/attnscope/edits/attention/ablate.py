@@ -19,6 +19,7 @@ class Ablate(AttentionEdit):
     key: ClassVar[str] = "ablate"
     changes: ClassVar[Literal["weights", "outputs"]] = "outputs"
     control_words: ClassVar[str] = "as many random heads of the same layers"
+    words: ClassVar[Mapping[str, str]] = {"heads": "ablate"}
 
     ablate: dict[Number, Numbers] = Field(min_length=1, description="Heads by layer, both from 0: {8: [0, 3]}.")
     how: Literal["zero", "mean", "values"] = Field(

@@ -30,6 +30,10 @@ class AttentionEdit(Spec):
     """What it changes: attention weights, or the outputs of heads."""
     control_words: ClassVar[str] = ""
     """What `control` draws, as in "as many random tokens"; empty if there is no control."""
+    words: ClassVar[Mapping[str, str]] = {}
+    """What study files call its fields, as in {"keys": "hide"}, where that is not the field's own name."""
+    word: ClassVar[str]
+    """What study files call the field of its key."""
 
     layers: Chosen = Field("all", description="all, or numbers from 0.")
 
@@ -37,6 +41,7 @@ class AttentionEdit(Spec):
     def __pydantic_init_subclass__(cls, **options: Any) -> None:
         if getattr(cls, "key", None) not in cls.model_fields or not (cls.__doc__ or "").strip():
             raise ValueError(f"attention edit {cls.__name__}: it needs a docstring and a field named by its key")
+        cls.word = next((word for word, field in cls.words.items() if field == cls.key), cls.key)
 
     @field_validator("layers", mode="before")
     @classmethod

@@ -26,6 +26,7 @@ class Hide(AttentionEdit):
 
     key: ClassVar[str] = "hide"
     control_words: ClassVar[str] = "as many random tokens of the same segments"
+    words: ClassVar[Mapping[str, str]] = {"keys": "hide", "from": "queries"}
 
     hide: Numbers | str = Field(
         description="The keys: positions from 0, or a class rule such as segment:passages, which hides tokens with "
