@@ -182,7 +182,7 @@ class InterventionSpec(NamedSpec):
     )
     draw: Draw | None = Field(
         None,
-        description="What a control changes: `random`, or `matched` on the attention that keys receive or on what heads "
+        description="What a control changes: `random`, or `matched` on what attention keys receive or on what heads "
         "are ranked by.",
     )
     control: Literal["random", "none"] = Field(
