@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attnscope.analysis.ranks import ranks
 from attnscope.arguments import count_of, names_of, path_of, shown_parameter, text_of
 from attnscope.clock import Clock
 from attnscope.errors import AttnscopeError, Parameter, near
@@ -182,7 +183,7 @@ def perform_request(
     with clock.phase("loading"):  # the libraries
         from attnscope.runs.perform import perform
 
-    return perform(request, RunFolder(folder), watcher, load=load, clock=clock)
+    return perform(request, RunFolder(folder), watcher, load=load, clock=clock, rank=ranks)
 
 
 def report_request(folder: Path, clock: Clock) -> Reported:

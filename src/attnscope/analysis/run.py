@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from attnscope.arguments import names_of, path_of, place_of, text_of
 from attnscope.errors import AttnscopeError, Parameter, near
 from attnscope.places import check_place, writing, written_whole
-from attnscope.runs.columns import EXPORTS, TABLES
+from attnscope.runs.columns import EXPORTS, columns_of, tables_of
 from attnscope.runs.export import exported
 from attnscope.runs.integrity import DamagedError, is_intact, refuse_if_changed
 from attnscope.runs.manifest import STUDY, Manifest, ModelFacts, read_manifest
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from attnscope.analysis.compared import Compared
 
 FINISHED = "finished"
-_NAMES = ("model", "condition", "queries", "measure", "token_class", "segment")
+_NAMES = ("model", "condition", "intervention", "queries", "measure", "token_class", "segment")
 
 
 class ChangedError(AttnscopeError):
@@ -143,8 +143,8 @@ class Run:
 
     def _file(self, name: str) -> Path:
         path, facts = self.path / f"{name}.parquet", self.manifest.tables.get(str(name))
-        if facts is None or name not in TABLES:
-            allowed = f"{', '.join(TABLES)}; 'attnscope export' writes {' and '.join(EXPORTS)}"
+        if facts is None or name not in tables_of(self.study):
+            allowed = f"{', '.join(tables_of(self.study))}; 'attnscope export' writes {' and '.join(EXPORTS)}"
             raise AttnscopeError(
                 f"the run has no table '{name}'", where=str(self.path), allowed=allowed, todo="name one of these"
             )
@@ -159,7 +159,7 @@ class Run:
     def _refuse_incomplete(self, path: Path) -> None:
         """A table that someone changed still has to have all its columns."""
         columns = _columns(path, path.stat().st_mtime_ns)
-        missing = [column.name for column in TABLES[path.stem] if column.name not in columns]
+        missing = [column.name for column in columns_of(path.stem) if column.name not in columns]
         if missing:
             raise unusable(str(path), f"it has no column '{missing[0]}'")
 
@@ -198,7 +198,7 @@ class Run:
     @property
     def is_whole(self) -> bool:
         """Whether its tables are as attnscope wrote them."""
-        return self.verify and all(self._file(name) for name in TABLES)
+        return self.verify and all(self._file(name) for name in tables_of(self.study))
 
     @cached_property
     def cells(self) -> CellReader:
@@ -274,7 +274,7 @@ class Run:
             raise AttnscopeError(
                 f"there is no table '{table}' to export",
                 where="table",
-                allowed=f"{', '.join(EXPORTS)}; {', '.join(TABLES)} are Parquet already",
+                allowed=f"{', '.join(EXPORTS)}; {', '.join(tables_of(self.study))} are Parquet already",
                 todo="name one of these",
             )
         path = (

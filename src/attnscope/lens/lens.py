@@ -282,7 +282,7 @@ class Lens:
         edits: changes to attention, as in `measure`; positions and query groups count the answer's tokens too.
         """
         answered = self._answered(text, answer, chat=chat)
-        _, (scores,) = self._scores(answered, [placed_in(answered.prompt, edits_of(edits))])
+        _, (scores,) = self.scores(answered, [placed_in(answered.prompt, edits_of(edits))])
         return scores.log_probs
 
     def intervene(
@@ -318,7 +318,7 @@ class Lens:
         self._meter.refuse_edits(PlacedEdits([placed], [len(answered.prompt.tokens)]))
         count = count_of(draws, "draws", "choose how often to draw; 0 for no control", least=0)
         controls, words = controls_of(placed, answered.prompt, self.heads_by_layer, count, whole_number(seed))
-        before, (after, *drawn) = self._scores(answered, [placed, *controls])
+        before, (after, *drawn) = self.scores(answered, [placed, *controls])
         ids = answered.ids[: answered.start]
         likeliest = [self.tokenization.spelled([int(each)], "", ids)[0] for each in after.likeliest]
         return Outcome(answer, answered.answer_tokens, answered.answer_ids, before, after, drawn, words, likeliest)
@@ -358,10 +358,11 @@ class Lens:
             else controls_of(each, answered.prompt, self.heads_by_layer, count, whole_number(seed))[0]
             for each in placed
         ]
-        before, scores = self._scores(answered, [*placed, *(control for controls in drawn for control in controls)])
+        before, scores = self.scores(answered, [*placed, *(control for controls in drawn for control in controls)])
         return sweep_table(variants, before, scores, [len(each) for each in drawn], answered.answer_ids)
 
-    def _scores(self, answered: Answered, variants: Sequence[Variant]) -> tuple[Scores, list[Scores]]:
+    def scores(self, answered: Answered, variants: Sequence[Variant]) -> tuple[Scores, list[Scores]]:
+        """What the model makes of an answer, as it is and under each variant: edits with positions in the text."""
         return self._scorer.scores(self._known(answered.ids), answered.start, variants)
 
     def _answered(self, text: str, answer: str, *, chat: bool) -> Answered:

@@ -48,6 +48,11 @@ class Cell:
         return [token.id for token in self.tokens]
 
     @property
+    def size(self) -> int:
+        """How many tokens go through the model."""
+        return len(self.tokens)
+
+    @property
     def queries(self) -> list[str]:
         """The names of its query groups."""
         return [group.name for group in self.groups]

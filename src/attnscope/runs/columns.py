@@ -7,6 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from attnscope.study.schema import Study
+
 
 @dataclass(frozen=True)
 class Column:
@@ -131,6 +133,11 @@ EXPORTS: dict[str, tuple[Column, ...]] = {
     ),
 }
 """Written on request, from the shards."""
+
+
+def tables_of(study: Study) -> list[str]:
+    """The tables of a run of a study."""
+    return [*TABLES, *(OF_INTERVENTIONS if study.interventions else ())]
 
 
 def columns_of(table: str) -> tuple[Column, ...]:

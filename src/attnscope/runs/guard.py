@@ -19,15 +19,16 @@ from attnscope.registry import not_blamed
 from attnscope.runs.cells import Cell
 from attnscope.runs.engines import ENGINES, Batch, Job, Measurer
 from attnscope.runs.shards import axes_of
-from attnscope.runs.store import MeasuredCell, NoRoom, RefusedCell, Results, Store
+from attnscope.runs.store import MeasuredCell, NoRoom, RefusedCell, Results, ScoredTrial, Store
 from attnscope.runs.tables import ModelAxes
+from attnscope.runs.trials import Trial
 
 
 class Guard:
     """Has one engine measure some batches.
 
-    answered: a cell with the answer that the model wrote; None if it writes none. heard: called with the number of
-    tokens of each batch that the engine reports done.
+    wrong: (a result, what it is of) -> what is wrong with it, as in "stores a record of layers [0], not [0, 1]", or
+    None. heard: called with the number of tokens of each batch that the engine reports done.
     """
 
     def __init__(
@@ -35,13 +36,12 @@ class Guard:
         engine: str,
         batches: Sequence[Batch],
         store: Store,
-        axes: ModelAxes,
         *,
-        answered: Callable[[Cell, Sequence[int]], Cell] | None,
+        wrong: Callable[[MeasuredCell | ScoredTrial, Any], str | None],
         heard: Callable[[int], None],
     ) -> None:
-        self.engine, self.batches, self.axes = engine, tuple(batches), axes
-        self._store, self._answered, self._heard = store, answered, heard
+        self.engine, self.batches = engine, tuple(batches)
+        self._store, self._wrong, self._heard = store, wrong, heard
         self._cells = {key: cell for batch in batches for cell, key in batch}
         self._no_room: dict[str, str] = {}
 
@@ -61,19 +61,18 @@ class Guard:
         """Store the results of a batch: all of them, or none. A cell that is stored already stays as it is."""
         self._note(results)
         for key, result in results.items():
-            if isinstance(result, MeasuredCell):
-                problem = _problem(result, self._cells[key], self.axes, self._answered)
+            if isinstance(result, MeasuredCell | ScoredTrial):
+                problem = self._wrong(result, self._cells[key])
                 if problem is not None:
-                    raise self._mistake(f"stores a record {problem}")
+                    raise self._mistake(problem)
         with not_blamed():
             self._store.write({key: result for key, result in results.items() if key not in self._store})
 
     def done(self, batch: Batch, results: Results) -> None:
         """A batch is stored, as far as it fitted into memory."""
         self._note(results)
-        tokens = sum(len(cell.tokens) for cell, _ in batch)
         with not_blamed():
-            self._heard(tokens)
+            self._heard(sum(cell.size for cell, _ in batch))
 
     def _note(self, results: Any) -> None:
         """Refuse what are no results of the job's cells, and note the cells that did not fit."""
@@ -82,14 +81,43 @@ class Guard:
         for key, result in results.items():
             if key not in self._cells:
                 raise self._mistake(f"hands over a cell {short(key)}, which is in none of its batches")
-            if not isinstance(result, MeasuredCell | RefusedCell | NoRoom):
+            if not isinstance(result, MeasuredCell | ScoredTrial | RefusedCell | NoRoom):
                 raise self._mistake(f"hands over {short(result)} for a cell")
-            if not isinstance(result, MeasuredCell) and not (isinstance(result.reason, str) and result.reason):
+            if isinstance(result, RefusedCell | NoRoom) and not (isinstance(result.reason, str) and result.reason):
                 raise self._mistake(f"hands over a cell without numbers for the reason {short(result.reason)}")
         self._no_room |= {key: result.reason for key, result in results.items() if isinstance(result, NoRoom)}
 
     def _mistake(self, what: str) -> PluginError:
         return ENGINES.mistake(self.engine, "run", what, "the results of a batch as `measure` returns them")
+
+
+def wrong_cell(
+    result: object, cell: Cell, axes: ModelAxes, answered: Callable[[Cell, Sequence[int]], Cell] | None
+) -> str | None:
+    """What is wrong with the result of a cell, for `Guard`. answered: a cell with the answer that the model wrote; None
+    if it writes none.
+    """
+    if not isinstance(result, MeasuredCell):
+        return f"hands over {short(result)} for a cell"
+    problem = _problem(result, cell, axes, answered)
+    return None if problem is None else f"stores a record {problem}"
+
+
+def wrong_trial(result: object, trial: Trial) -> str | None:
+    """What is wrong with the result of a trial, for `Guard`."""
+    if not isinstance(result, ScoredTrial):
+        return f"hands over {short(result)} for a trial"
+    variants, tokens = 1 + len(trial.places), len(trial.answers[0].answer_ids)
+    arrays = [*(getattr(each, part) for each in result.answers for part in ("log_probs", "likeliest", "kl"))]
+    if len(result.answers) != variants or any(np.shape(each) != (tokens,) for each in arrays):
+        return "stores scores of other variants or tokens than the trial's"
+    if np.shape(result.choices) != (variants, len(trial.answers)):
+        return "stores scores of other choices than the trial's"
+    return (
+        None
+        if all(np.isfinite(each).all() for each in (*arrays, result.choices))
+        else "stores scores that are not finite"
+    )
 
 
 def _problem(

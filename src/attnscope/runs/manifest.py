@@ -177,6 +177,8 @@ class Manifest(_Section):
     """The query groups that prompts in the tables have, in the study's order."""
     overlaps: dict[str, list[str]] = Field(default_factory=dict)
     """For each class that lost tokens to earlier ones: which these are."""
+    ranked: dict[str, dict[str, dict[int, list[int]]]] = Field(default_factory=dict)
+    """By model and intervention, the heads by layer that it changes, where they were chosen by rank."""
     tables: dict[str, TableFacts]
     shards: list[ShardFacts]
 

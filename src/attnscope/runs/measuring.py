@@ -49,10 +49,11 @@ class CellMeasurer:
         return {**vars(self), "lens": None}
 
     def __call__(self, batch: Batch) -> dict[str, Result]:
-        if not all(isinstance(cell, Cell) and isinstance(key, str) for cell, key in batch):
+        tasks = [_Task(cell, key) for cell, key in batch if isinstance(cell, Cell) and isinstance(key, str)]
+        if len(tasks) < len(batch):
             raise TypeError("measure was given something else than cells, each with its key")
         with not_blamed():  # on the engine
-            return self._results([_Task(cell, key) for cell, key in batch])
+            return self._results(tasks)
 
     def _results(self, tasks: Sequence[_Task]) -> dict[str, Result]:
         """Answers are written, added to their cells, and measured; what fails in one step is not in the next."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -15,14 +15,16 @@ from attnscope.lens import Lens, Loader
 from attnscope.models.load import Description
 from attnscope.runs.answers import writing_of
 from attnscope.runs.cells import Cell
-from attnscope.runs.columns import TABLES
+from attnscope.runs.columns import OUTCOMES, tables_of
 from attnscope.runs.engines import ENGINES
 from attnscope.runs.evidence import FULL, NONE, reaches
 from attnscope.runs.folder import RunFolder
-from attnscope.runs.guard import Guard
+from attnscope.runs.guard import Guard, wrong_cell
 from attnscope.runs.integrity import is_intact, sha256
+from attnscope.runs.intervene import RankedHeads, refuse_impossible, score_trials
 from attnscope.runs.manifest import STUDY, Dropped, Machine, Manifest, ModelFacts, Status, TableFacts, Timings
 from attnscope.runs.measuring import CellMeasurer
+from attnscope.runs.outcomes import write_outcomes
 from attnscope.runs.plan import (
     PlannedModel,
     cell_keys,
@@ -40,7 +42,10 @@ from attnscope.runs.shards import SHARDS, shard_path
 from attnscope.runs.spot_check import check_sample, choose_sample
 from attnscope.runs.store import Store
 from attnscope.runs.tables import Finished, ModelAxes, overlaps, write_tables
+from attnscope.runs.trials import Trial
+from attnscope.runs.variants import Head
 from attnscope.runs.watcher import Silent, Watcher
+from attnscope.study.interventions import TopSpec
 from attnscope.study.schema import ModelSpec
 from attnscope.text.query_rules import in_order
 
@@ -49,6 +54,9 @@ SHOWN_FIRST, SHOWN_EVERY = (
     10.0,
 )  # seconds until tables are first written, and at least between two writes
 SHOWN_SHARE = 0.05  # the share of the time that may go into this
+
+Rank = Callable[[Path, str, TopSpec], Mapping[Head, float]]
+"""(a run's folder, a model's label, what heads are ranked by) -> its mean over prompts, of each head."""
 
 
 @dataclass
@@ -61,6 +69,8 @@ class Outcome:
     tokens: int = 0
     unchanged: bool = False
     dropped: list[Dropped] = field(default_factory=list)
+    scored: int = 0
+    """How many prompts were run with interventions."""
     repaired: list[str] = field(default_factory=list)
     """What was damaged or missing, and what was done about it."""
     replaced: str | None = None
@@ -74,11 +84,13 @@ def perform(
     *,
     load: Callable[..., Lens] | None = None,
     clock: Clock | None = None,
+    rank: Rank | None = None,
 ) -> Outcome:
     """Bring the run in the folder up to date with the request.
 
     load: the function that loads a model; by default a `Loader`, which reads what models share only once. clock:
-    counts what each phase takes, for the manifest.
+    counts what each phase takes, for the manifest. rank: what heads are chosen by for interventions, from the tables
+    of the run's folder.
 
     A model, layer or head that does not exist is refused before the folder is touched. If no prompt can be measured
     (with strict: if any can't), the run is refused before anything in the folder changes. Where this shows only once
@@ -100,14 +112,16 @@ def perform(
             if not plan.cells:  # before a model is loaded that has nothing to measure
                 raise _nothing_measured(folder, plan.dropped)
         _refuse_conditions_without_prompts(request, plans)
+        for plan in plans if request.study.interventions else ():
+            refuse_impossible(request, plan)
         outcome = Outcome(folder.path, repaired=repaired)
-        return _Performance(request, folder, watch, before, plans, load or Loader(), clock, outcome).run()
+        return _Performance(request, folder, watch, before, plans, load or Loader(), clock, outcome, rank).run()
 
 
 def _is_up_to_date(
     before: Manifest, request: RunRequest, folder: RunFolder, models: Sequence[tuple[ModelSpec, Description]]
 ) -> bool:
-    if before.status != "finished" or before.key != request.key or set(before.tables) != set(TABLES):
+    if before.status != "finished" or before.key != request.key or set(before.tables) != set(tables_of(request.study)):
         return False
     if not is_intact(folder.path / STUDY, before.study_sha256) or not reaches(before.evidence, request.evidence):
         return False
@@ -140,10 +154,11 @@ class _Performance:
         load: Callable[..., Lens],
         clock: Clock,
         outcome: Outcome,
+        rank: Rank | None,
     ) -> None:
         self.request, self.folder, self.watch, self.before = request, folder, watch, before
         self.plans, self.load, self.clock = plans, load, clock
-        self.outcome = outcome
+        self.outcome, self.rank = outcome, rank
         self.was_empty = folder.is_empty
         self.store = Store(folder.path)
         listed = {shard.sha256 for shard in before.shards} if before else set()
@@ -156,6 +171,8 @@ class _Performance:
         self.overlaps: dict[str, list[str]] = {}
         self.tables: dict[str, TableFacts] = {}
         """As last written for this request."""
+        self.trials: list[tuple[Trial, str]] = []
+        self.ranked: dict[str, RankedHeads] = {}
         self.shown_next = time.monotonic() + SHOWN_FIRST
 
     def run(self) -> Outcome:
@@ -168,6 +185,8 @@ class _Performance:
                 self._model(plan)
                 self._write_manifest("running")
             self._tables()
+            self._interventions()
+            self._forget()
         except BaseException as error:
             if self.was_empty and _is_refusal(error) and not self.store.has_numbers:
                 self.folder.clear()
@@ -237,7 +256,8 @@ class _Performance:
         limit = memory_budget(lens, axes, most_groups(self.request.study, plan.cells), writing)
         batches = missing_batches(cells, self.store, limit, 0 if writing is None else writing.tokens)
         answered = None if writing is None else plan.maker.answered
-        guard = Guard(self.request.engine, batches, self.store, axes, answered=answered, heard=heard)
+        wrong = partial(wrong_cell, axes=axes, answered=answered)
+        guard = Guard(self.request.engine, batches, self.store, wrong=wrong, heard=heard)
         no_room = guard.run(measure)
         self.outcome.tokens += tokens
         return no_room
@@ -326,8 +346,46 @@ class _Performance:
         self.watch.begin("tables", len(self.finished))
         with self.clock.phase("tables"):
             self._write_tables(self.finished, lambda: self.watch.advance(1))
+
+    def _forget(self) -> None:
         if self.request.forget:
-            self.store.forget({key for _, key, _ in self.finished})
+            self.store.forget({*(key for _, key, _ in self.finished), *(key for _, key in self.trials)})
+
+    def _interventions(self) -> None:
+        """What the study's interventions do: the heads they change may depend on the tables, which are written."""
+        if not self.request.study.interventions:
+            return
+        self._write_manifest("running")
+        for plan in self.plans:
+            facts = self.models[plan.spec.label]
+            scoring = score_trials(
+                self.request,
+                plan,
+                facts,
+                self.finished,
+                self.store,
+                partial(self._loaded, plan, facts),
+                partial(self._means, plan.spec.label),
+                partial(self._begun, plan.spec.label),
+            )
+            self.trials += scoring.trials
+            self.ranked[plan.spec.label] = scoring.ranked
+            self.outcome.scored += scoring.measured
+            self._drop(scoring.dropped)
+        if not self.trials:
+            raise _nothing_measured(self.folder, self.outcome.dropped)
+        with self.clock.phase("tables"):
+            self.tables[OUTCOMES] = write_outcomes(self.folder, self.store, self.trials)
+
+    def _means(self, label: str, top: TopSpec) -> Mapping[Head, float]:
+        if self.rank is None:
+            raise TypeError("perform needs `rank` for interventions that choose heads")
+        with self.clock.phase("tables"):
+            return self.rank(self.folder.path, label, top)
+
+    def _begun(self, label: str, tokens: int) -> Callable[[int], None]:
+        self.watch.begin(f"{label}: interventions", tokens)
+        return self.watch.advance
 
     def _write_tables(self, cells: Sequence[Finished], tick: Callable[[], None] = lambda: None) -> None:
         self.folder.remove_exports()
@@ -367,7 +425,8 @@ class _Performance:
                 ),
                 overlaps=self.overlaps,
                 tables=self.tables,
-                shards=self.store.facts([key for _, key, _ in self.shown]),
+                ranked=self.ranked,
+                shards=self.store.facts([*(key for _, key, _ in self.shown), *(key for _, key in self.trials)]),
             )
         )
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
+from attnscope.edits.attention import ATTENTION_EDITS
 from attnscope.edits.prompt import PROMPT_EDITS
 from attnscope.edits.sources import SOURCES
 from attnscope.measures import MEASURES
@@ -24,7 +25,8 @@ from attnscope.text.sets import PROMPT_SETS
 
 LOCAL = "local"
 
-_IN_TABLES = tuple(each.group for each in (MEASURES, RULES, GROUPS, QUERY_RULES, PROMPT_EDITS, SOURCES, PROMPT_SETS))
+_FAMILIES = (MEASURES, RULES, GROUPS, QUERY_RULES, PROMPT_EDITS, ATTENTION_EDITS, SOURCES, PROMPT_SETS)
+_IN_TABLES = tuple(family.group for family in _FAMILIES)
 
 MEASURING = 5  # raise it when the same cell would get different numbers,
 WRITING = 2  # and this when a model would write another answer to the same prompt
@@ -75,6 +77,7 @@ class RunRequest:
             "study": self.study.model_dump(mode="json"),
             "prompts": [
                 [each.name, repr(dict(each.fields)), each.answer, each.cluster, *map(list, each.beside.items())]
+                + [[name, list(items)] for name, items in each.lists.items()]
                 for each in self.prompts.prompts
             ],
             "versions": versions(),

@@ -27,6 +27,14 @@ SHARDS = "shards"
 ENDING = ".safetensors"
 METADATA = "attnscope"
 REFUSED, ANSWER = "refused", "answer"
+LOG_PROBS, LIKELIEST, KL, CHOICES = "log_probs", "likeliest", "kl", "choices"
+SCORED = {
+    LOG_PROBS: ("variant", "token"),
+    LIKELIEST: ("variant", "token"),
+    KL: ("variant", "token"),
+    CHOICES: ("variant", "choice"),
+}
+"""The arrays of a trial, with their axes: variant 0 is the model as it is."""
 _NAME = re.compile(r"[0-9a-f]{64}")
 
 
@@ -46,6 +54,8 @@ def axes_of(name: str, dimensions: int) -> list[str]:
         return ["token"]
     if name == VIEW:
         return ["layer"]
+    if name in SCORED:
+        return list(SCORED[name])
     axes = list(KEY_AXES if dimensions == len(KEY_AXES) else HEAD_AXES)
     by_view = name == SEEN or name.endswith((UNIFORM, DEFINED))
     return ["view", *axes[1:]] if by_view else axes

@@ -19,14 +19,19 @@ from safetensors.numpy import save
 
 from attnscope.errors import AttnscopeError
 from attnscope.places import writing, written_whole
-from attnscope.records import Record
+from attnscope.records import Record, Scores
 from attnscope.runs.cells import Cell
 from attnscope.runs.integrity import sha256
 from attnscope.runs.manifest import ShardFacts
 from attnscope.runs.shards import (
     ANSWER,
+    CHOICES,
+    KL,
+    LIKELIEST,
+    LOG_PROBS,
     METADATA,
     REFUSED,
+    SCORED,
     SHARDS,
     Labels,
     Shard,
@@ -46,6 +51,16 @@ class MeasuredCell:
 
 
 @dataclass(frozen=True)
+class ScoredTrial:
+    """What a model makes of a trial's answers. The first variant is the model as it is, then the trial's own."""
+
+    answers: Sequence[Scores]
+    """Of the answer: one per variant, token by token."""
+    choices: NDArray[np.float64]
+    """(variants, answers): the log probability of the answer and of each choice."""
+
+
+@dataclass(frozen=True)
 class RefusedCell:
     """A cell that can't be measured, however often you try."""
 
@@ -59,9 +74,9 @@ class NoRoom:
     reason: str
 
 
-Result = MeasuredCell | RefusedCell | NoRoom
+Result = MeasuredCell | ScoredTrial | RefusedCell | NoRoom
 Results = Mapping[str, Result]
-"""By cell key."""
+"""By the key of a cell or of a trial."""
 
 
 class Store:
@@ -119,16 +134,21 @@ class Store:
         ids = self._array(cell, ANSWER)
         return None if ids is None else [int(each) for each in ids]
 
+    def scored(self, trial: str) -> ScoredTrial:
+        """The scores of a trial."""
+        arrays = {name: self._array(trial, name) for name in SCORED}
+        if any(array is None for array in arrays.values()):
+            raise _missing(self.folder, trial)
+        given = {name: np.asarray(array) for name, array in arrays.items()}
+        log_probs, likeliest, kl = (given[name] for name in (LOG_PROBS, LIKELIEST, KL))
+        scores = [Scores(*each) for each in zip(log_probs, likeliest, kl, strict=True)]
+        return ScoredTrial(scores, given[CHOICES])
+
     def record(self, cell: Cell, key: str) -> Record:
         """The record of a measured cell."""
         path = self._paths.get(key)
         if path is None or REFUSED in self._shards[path].arrays_by_cell[key]:
-            raise AttnscopeError(
-                "a measured cell is missing",
-                where=f"{self.folder / SHARDS}, cell {key[:12]}",
-                allowed="shards as they were written",
-                todo="repeat the same 'attnscope run'; it measures what is missing",
-            )
+            raise _missing(self.folder, key)
         shard = self._shards[path]
         names = [name for name in shard.arrays_by_cell[key] if name != ANSWER]
         arrays = {name: shard.array(key, name) for name in names}
@@ -155,7 +175,22 @@ class Store:
         self._paths = {cell: path for cell, path in self._paths.items() if path in needed}
 
 
-def shard_bytes(results: Mapping[str, MeasuredCell | RefusedCell]) -> bytes:
+def _missing(folder: Path, key: str) -> AttnscopeError:
+    return AttnscopeError(
+        "a measured cell is missing",
+        where=f"{folder / SHARDS}, cell {key[:12]}",
+        allowed="shards as they were written",
+        todo="repeat the same 'attnscope run'; it measures what is missing",
+    )
+
+
+def _arrays_of(scored: ScoredTrial) -> dict[str, NDArray[Any]]:
+    parts = {LOG_PROBS: "log_probs", LIKELIEST: "likeliest", KL: "kl"}
+    stacked = {name: np.stack([getattr(each, part) for each in scored.answers]) for name, part in parts.items()}
+    return {**stacked, CHOICES: scored.choices}
+
+
+def shard_bytes(results: Mapping[str, MeasuredCell | ScoredTrial | RefusedCell]) -> bytes:
     """The same results give the same bytes."""
     arrays: dict[str, NDArray[Any]] = {}
     axes: dict[str, list[str]] = {}
@@ -163,6 +198,8 @@ def shard_bytes(results: Mapping[str, MeasuredCell | RefusedCell]) -> bytes:
     for key, result in results.items():
         if isinstance(result, RefusedCell):
             named: dict[str, NDArray[Any]] = {REFUSED: np.frombuffer(result.reason.encode(), dtype=np.uint8)}
+        elif isinstance(result, ScoredTrial):
+            named = _arrays_of(result)
         else:
             named = dict(result.record.arrays)
             labels[key] = Labels(result.record.layers, result.record.heads, result.record.queries)

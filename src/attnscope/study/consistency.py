@@ -6,7 +6,6 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from attnscope.edits.prompt import PROMPT_EDITS, EditProblem, PromptEdit
 from attnscope.edits.prompt.insert import Insert
@@ -16,6 +15,10 @@ from attnscope.measures.names import KEPT, MOVED, OF_INSERTIONS, head_measures, 
 from attnscope.measures.patterns import PATTERNS
 from attnscope.quantities import QUANTITIES
 from attnscope.study.headline import HeadlineSpec
+from attnscope.study.intervention_problems import of_interventions, written_queries, written_rules
+from attnscope.study.problem import Problem as Problem
+from attnscope.study.problem import duplicates, listed_twice, shared_labels
+from attnscope.study.problem import name_problems as name_problems
 from attnscope.study.schema import NAME, DepthsSpec, FigureSpec, PromptsSpec, Study
 from attnscope.text.classes import OTHER, REMOVED, Rule, parse_rule
 from attnscope.text.groups import GROUPS, known_groups
@@ -32,16 +35,6 @@ from attnscope.text.sets import PROMPT_SETS
 
 RESERVED = (TEMPLATE, INSERTED, ANSWER)
 NAMED = "text on one line, without control characters"
-
-
-@dataclass(frozen=True)
-class Problem:
-    """A problem and where it is. at: the path to the key, as in `("models", 0, "label")`."""
-
-    at: tuple[str | int, ...]
-    what: str
-    allowed: str
-    todo: str = "fix the study file"
 
 
 @dataclass(frozen=True)
@@ -73,16 +66,17 @@ def _layouts_of_set(prompts: PromptsSpec) -> Layouts | None:
 
 def problems(study: Study) -> Iterator[Problem]:
     """All problems that can be found without reading the prompts, in the order of the file."""
-    yield from _duplicates([("models", place, "label") for place in range(len(study.models))], study.models, "label")
+    yield from duplicates([("models", place, "label") for place in range(len(study.models))], study.models, "label")
     for place, spec in enumerate(study.models):
         if spec.label in study.families:
             yield Problem(("models", place, "label"), f"'{spec.label}' is also a training's name", "each name once")
-    yield from _duplicates([("figures", place, "name") for place in range(len(study.figures))], study.figures, "name")
+    yield from duplicates([("figures", place, "name") for place in range(len(study.figures))], study.figures, "name")
     yield from _of_prompts(study)
     yield from _of_conditions(study)
     yield from _of_classes(study)
     yield from _of_what_is_measured(study)
     yield from _of_quantities(study)
+    yield from of_interventions(study)
     own = layouts_of(study.prompts)
     layouts = own or _layouts_of_set(study.prompts)
     for problem in segment_problems(study, layouts) if layouts is not None else ():
@@ -138,22 +132,6 @@ def _of_patterns(study: Study, texts: Sequence[str]) -> Iterator[Problem]:
                 break
 
 
-def _duplicates(places: Sequence[tuple[str | int, ...]], specs: Sequence[Any], key: str) -> Iterator[Problem]:
-    """Names that are used twice."""
-    seen: set[str] = set()
-    for at, spec in zip(places, specs, strict=True):
-        name = getattr(spec, key)
-        if name in seen:
-            yield Problem(at, f"'{name}' occurs twice", "each name once")
-        seen.add(name)
-
-
-def _labels(places: Sequence[tuple[str | int, ...]], labels: Sequence[str]) -> Iterator[Problem]:
-    for number, (at, label) in enumerate(zip(places, labels, strict=True)):
-        if label in labels[:number]:
-            yield Problem(at, f"two are labelled '{label}', so figures could not distinguish them", "each label once")
-
-
 def _of_classes(study: Study) -> Iterator[Problem]:
     every = [("classes", name) for name in study.classes] + [("also", name) for name in study.also]
     for key, name in every:
@@ -165,7 +143,7 @@ def _of_classes(study: Study) -> Iterator[Problem]:
             yield Problem((key, name), f"there is already a class '{name}'", "each name once")
     specs = {**study.also, **study.classes}
     labels = [*(specs[name].label or name for _, name in every), OTHER]
-    yield from _labels([*((key, name, "label") for key, name in every), ("classes", OTHER)], labels)
+    yield from shared_labels([*((key, name, "label") for key, name in every), ("classes", OTHER)], labels)
 
 
 def _of_quantities(study: Study) -> Iterator[Problem]:
@@ -212,15 +190,9 @@ def _of_what_is_measured(study: Study) -> Iterator[Problem]:
     for key, numbers in (("layers", measure.layers), ("heads", measure.heads)):
         given = numbers.depths if isinstance(numbers, DepthsSpec) else numbers if isinstance(numbers, list) else []
         path = (key, "depths") if isinstance(numbers, DepthsSpec) else (key,)
-        yield from _listed_twice(given, ("measure", *path))
-    yield from _listed_twice(study.without, ("without",))
+        yield from listed_twice(given, ("measure", *path))
+    yield from listed_twice(study.without, ("without",))
     yield from _of_generated_groups(study)
-
-
-def _listed_twice(things: Sequence[object], at: tuple[str | int, ...]) -> Iterator[Problem]:
-    for place, each in enumerate(things):
-        if each in things[:place]:
-            yield Problem((*at, place), f"'{each}' is listed twice", "each once")
 
 
 def _of_generated_groups(study: Study) -> Iterator[Problem]:
@@ -263,8 +235,8 @@ def _of_prompts(study: Study) -> Iterator[Problem]:
 
 def _of_conditions(study: Study) -> Iterator[Problem]:
     places = [("conditions", place) for place in range(len(study.conditions))]
-    yield from _duplicates([(*at, "name") for at in places], study.conditions, "name")
-    yield from _labels([(*at, "label") for at in places], [spec.label or spec.name for spec in study.conditions])
+    yield from duplicates([(*at, "name") for at in places], study.conditions, "name")
+    yield from shared_labels([(*at, "label") for at in places], [spec.label or spec.name for spec in study.conditions])
     for number, spec in enumerate(study.conditions):
         if spec.control == "redraw" and not spec.is_random:
             what = f"nothing in '{spec.name}' is drawn at random, so a second draw would be the same"
@@ -339,6 +311,7 @@ def _rules(study: Study) -> list[tuple[tuple[str | int, ...], Rule]]:
         *((("classes", name), spec.parsed) for name, spec in study.classes.items()),
         *((("also", name), spec.parsed) for name, spec in study.also.items()),
         *((("without", place), parse_rule(rule)) for place, rule in enumerate(study.removed_rules)),
+        *((at, parse_rule(rule)) for at, rule in written_rules(study)),
     ]
 
 
@@ -352,6 +325,11 @@ def _of_segments(study: Study, layout: Layout, parts: Sequence[Span] | None) -> 
             if missing is not None:
                 yield Problem(at if at[0] == "without" else (*at, key), *missing)
     yield from _of_queries(study, layout, parts)
+    answered = [ANSWER] if study.prompts.answer or study.outcome else []
+    groups = [*known_groups([*layout.segments, *answered]), *study.measure.groups]
+    for at, name in written_queries(study):
+        if name not in groups and not _may_be_measured(study, name) and _missing(name, layout, study, parts):
+            yield Problem(at, f"unknown query group '{name}'", near(name, groups))
 
 
 def _of_queries(study: Study, layout: Layout, parts: Sequence[Span] | None) -> Iterator[Problem]:
@@ -436,15 +414,6 @@ def selector_problems(study: Study, selector: str, at: tuple[str | int, ...]) ->
     layouts = layouts_of(study.prompts) or _layouts_of_set(study.prompts)
     missing = [_missing(selector, layout, study, None) for layout in layouts.every] if layouts is not None else []
     yield from (Problem(at, *each) for each in missing[:1] if all(missing) and each is not None)
-
-
-def name_problems(names: Sequence[str], known: Sequence[str], at: tuple[str | int, ...]) -> Iterator[Problem]:
-    """Names in a list that are unknown or listed twice. at: the key of the list."""
-    for place, name in enumerate(names):
-        if name not in known:
-            yield Problem((*at, place), f"there is no '{name}' in {at[-1]}", near(name, known))
-        elif name in names[:place]:
-            yield Problem((*at, place), f"'{name}' is listed twice", "each name once")
 
 
 def unmeasured(study: Study, queries: str | None) -> dict[str, str]:

@@ -250,6 +250,11 @@ class InterventionSpec(NamedSpec):
         return self.changes if self.sweep is None else [self.sweep.change]
 
     @property
+    def is_added(self) -> bool:
+        """Whether attnscope added it as a control, rather than the study's author."""
+        return self.redraws is not None or (self.like is not None and self.name == CONTROL.format(self.like))
+
+    @property
     def can_be_drawn(self) -> bool:
         """Whether as much of something else can be changed."""
         kinds = [ATTENTION_EDITS.members[change.edit] for change in self.every_change]
@@ -330,16 +335,19 @@ class OutcomeSpec(Spec):
 
 
 def with_controls(interventions: Sequence[InterventionSpec]) -> list[InterventionSpec]:
-    """The interventions, the model as it is first, and the controls and second draws that are not written out."""
-    given = [spec for spec in interventions if not spec.is_none]
-    controlled = {spec.like for spec in given}
-    made = [spec.controlled() for spec in given if _lacks_control(spec) and spec.name not in controlled]
-    every = [*given, *made]
-    drawn = {spec.redraws for spec in every}
+    """The interventions, then what is not written out: the model as it is, controls, and controls drawn again."""
+    if not interventions:
+        return []
+    controlled = {spec.like for spec in interventions}
+    made = [spec.controlled() for spec in interventions if _lacks_control(spec) and spec.name not in controlled]
+    drawn = {spec.redraws for spec in interventions}
     again = [
-        spec.redrawn() for spec in every if spec.draw == RANDOM and spec.redraws is None and spec.name not in drawn
+        spec.redrawn()
+        for spec in (*interventions, *made)
+        if spec.draw == RANDOM and spec.redraws is None and spec.name not in drawn
     ]
-    return [*(spec for spec in interventions if spec.is_none), *every, *again] if given else list(interventions)
+    none = [] if any(spec.is_none for spec in interventions) else [InterventionSpec(name=NONE)]
+    return [*interventions, *none, *made, *again]
 
 
 def _lacks_control(spec: InterventionSpec) -> bool:

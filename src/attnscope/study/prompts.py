@@ -21,7 +21,7 @@ from attnscope.text.copies import same_prompt
 from attnscope.text.layout import Layout, Layouts
 from attnscope.text.segments import TEMPLATE, Span
 from attnscope.text.sets import PROMPT_SETS
-from attnscope.text.values import VALUES, Chat, Fields, Items, Value, read_value, text_of
+from attnscope.text.values import VALUES, Chat, Fields, Items, Value, is_whole, read_value, text_of
 
 
 class PromptsError(AttnscopeError):
@@ -46,6 +46,8 @@ class Prompt:
     """What follows the prompt, if it is given."""
     beside: Mapping[str, str] = dataclass_field(default_factory=dict)
     """Its other texts, which the layout has no place for but edits can use."""
+    lists: Mapping[str, tuple[str, ...]] = dataclass_field(default_factory=dict)
+    """Its other lists, such as the choices of an outcome."""
 
     @property
     def texts(self) -> dict[str, str]:
@@ -151,7 +153,10 @@ def read_prompt(number: int, row: Mapping[str, Any], spec: PromptsSpec, layouts:
         raise _wrong(
             f"the name of prompt {number} contains an incomplete character", ("id",), "text that UTF-8 can encode"
         )
-    return Prompt(number, name, fields, name, answer, _beside(fields, row, spec))
+    beside = _beside(fields, row, spec)
+    texts = {key: value for key, value in beside.items() if isinstance(value, str)}
+    lists = {key: tuple(item.text for item in value.items) for key, value in beside.items() if isinstance(value, Items)}
+    return Prompt(number, name, fields, name, answer, texts, lists)
 
 
 def _value(number: int, field: str, row: Mapping[str, Any], spec: PromptsSpec, at: tuple[str, ...]) -> Value:
@@ -174,11 +179,12 @@ def _value(number: int, field: str, row: Mapping[str, Any], spec: PromptsSpec, a
     return value
 
 
-def _beside(fields: Fields, row: Mapping[str, Any], spec: PromptsSpec) -> dict[str, str]:
-    """The texts of a row, and those that all prompts share, that no layout has a place for."""
+def _beside(fields: Fields, row: Mapping[str, Any], spec: PromptsSpec) -> dict[str, str | Items]:
+    """The texts and lists of a row, and the texts that all prompts share, that no layout has a place for."""
     sources = {name: spec.source_of(name) for name in [*spec.fields, *row] if name not in fields}
     values = {name: source.text or read_value(row.get(source.column or name)) for name, source in sources.items()}
-    return {name: value for name, value in values.items() if isinstance(value, str) and value and _is_whole(value)}
+    usable = {name: value for name, value in values.items() if isinstance(value, str | Items) and is_whole(value)}
+    return {name: value for name, value in usable.items() if _is_whole(text_of(value))}
 
 
 def _is_whole(text: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, ClassVar, Literal, Self
@@ -15,7 +14,7 @@ from attnscope.errors import AttnscopeError
 from attnscope.text.classes import membership, parse_rule
 from attnscope.text.groups import rows_of
 from attnscope.text.rules import Tokenized
-from attnscope.text.segments import segments_of
+from attnscope.text.segments import ANSWER, Selector, segments_of
 
 ROUNDING = 1e-5  # of a row's sum; anything missing beyond it goes to a sink
 MOST = 0.5  # a token belongs to a hidden class if more than this share of its characters does
@@ -25,7 +24,7 @@ class Hide(AttentionEdit):
     """Hides keys from queries, as if they were masked; a query's attention on itself can be hidden too."""
 
     key: ClassVar[str] = "hide"
-    control_words: ClassVar[str] = "as many random tokens of the same segments"
+    control_words: ClassVar[str] = "as many random tokens"
     words: ClassVar[Mapping[str, str]] = {"keys": "hide", "from": "queries"}
 
     hide: Numbers | str = Field(
@@ -87,21 +86,40 @@ class Hide(AttentionEdit):
         return self.model_copy(update={"hide": keys, "queries": queries})
 
     def control(self, prompt: Tokenized, heads: Mapping[int, int], rng: Random) -> Self | None:
-        """Other keys of the same segments, as many of each; special tokens for special tokens, and others for others.
+        """As many other keys, from the narrowest circle that has enough; see `circles`."""
+        drawn: list[int] = []
+        for keys, circles in self.circles(prompt):
+            free = ([key for key in circle if key not in drawn] for circle in circles)
+            enough = next((circle for circle in free if len(circle) >= len(keys)), None)
+            if enough is None:
+                return None
+            drawn += rng.sample(enough, len(keys))
+        return self.model_copy(update={"hide": tuple(sorted(drawn))}) if drawn else None
 
-        Only keys that some of the queries can see count, and the first token, on which many heads leave what attention
-        they don't need, is not drawn.
+    def circles(self, prompt: Tokenized) -> list[tuple[list[int], list[list[int]]]]:
+        """Of a placed edit: hidden keys of one kind, and other keys like them, for each kind of key.
+
+        First those of the same segment, then those of its list (other passages, if it is one), then all of the prompt;
+        special tokens for special tokens, and others for others. Only keys that some of the queries can see count. The
+        first token, on which many heads leave what attention they don't need, is not among the others, nor are tokens
+        of the answer, unless one of these is hidden.
         """
         hidden, last = set(self.key_positions), max(self.query_positions)
         segments = segments_of(prompt.tokens, prompt.spans)
-        kinds = {token.position: (segments[token.position], token.special) for token in prompt.tokens}
-        drawn: list[int] = []
-        for kind, count in Counter(kinds[key] for key in hidden if key <= last).items():
-            others = [key for key, each in kinds.items() if each == kind and 0 < key <= last and key not in hidden]
-            if len(others) < count:
-                return None
-            drawn += rng.sample(others, count)
-        return self.model_copy(update={"hide": tuple(sorted(drawn))}) if drawn else None
+        seen = [token for token in prompt.tokens if token.position <= last]
+        kinds: dict[tuple[str, bool], list[int]] = {}
+        for token in seen:
+            if token.position in hidden:
+                kinds.setdefault((segments[token.position], token.special), []).append(token.position)
+        found = []
+        for (segment, special), keys in kinds.items():
+            alike = [token.position for token in seen if token.special == special and token.position not in hidden]
+            others = [key for key in alike if key > 0 and (segment == ANSWER or segments[key] != ANSWER)]
+            family = segment.partition(".")[0]
+            within = [segment, family] if "." in segment else [segment]
+            circles = [[key for key in others if Selector(name).covers(segments[key])] for name in within]
+            found.append((keys, [*circles, others]))
+        return found
 
     def weights(self, weights: Any, layer: int, heads: Sequence[int], q: Any, k: Any) -> Any:
         hidden = _among(q, self.query_positions)[:, None] & _among(k, self.key_positions)[None, :]

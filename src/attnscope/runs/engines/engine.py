@@ -8,9 +8,10 @@ from typing import Protocol, runtime_checkable
 
 from attnscope.runs.cells import Cell
 from attnscope.runs.store import Results
+from attnscope.runs.trials import Trial
 
-Batch = tuple[tuple[Cell, str], ...]
-"""Cells that go through the model together, each with its key."""
+Batch = tuple[tuple[Cell, str], ...] | tuple[tuple[Trial, str], ...]
+"""Cells that go through the model together, or trials, each with its key."""
 
 
 class Measurer(Protocol):

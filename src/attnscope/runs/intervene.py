@@ -1,0 +1,225 @@
+"""The second stage of a run: makes each model's trials from what was measured, and has an engine score them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnscope.edits.attention import ATTENTION_EDITS
+from attnscope.errors import AttnscopeError, StoppingError
+from attnscope.lens import Lens
+from attnscope.records import RECEIVED, Record
+from attnscope.runs.cells import Cell
+from attnscope.runs.engines import Batch
+from attnscope.runs.guard import Guard, wrong_trial
+from attnscope.runs.manifest import Dropped, ModelFacts
+from attnscope.runs.plan import PlannedModel
+from attnscope.runs.request import RunRequest
+from attnscope.runs.scoring import TrialScorer
+from attnscope.runs.store import Store
+from attnscope.runs.tables import Finished
+from attnscope.runs.trials import Received, Trial, TrialMaker, answers_of, trial_key
+from attnscope.runs.variants import HeadMeans, Variant, variants_of
+from attnscope.study.schema import Study
+
+SCORING = 1  # raise it when the same trial would get different numbers
+TOGETHER, MOST_TOKENS = 32, 200_000  # trials and tokens of a shard, at most
+
+NO_OUTCOME = "no outcome: "
+
+RankedHeads = dict[str, dict[int, list[int]]]
+"""By intervention, the heads by layer that it changes, where they were chosen by rank."""
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """The trials of one model: those that were scored, and those that can't be."""
+
+    trials: list[tuple[Trial, str]]
+    dropped: list[Dropped]
+    ranked: RankedHeads
+    measured: int
+
+
+def score_trials(
+    request: RunRequest,
+    plan: PlannedModel,
+    facts: ModelFacts,
+    finished: Sequence[Finished],
+    store: Store,
+    load: Callable[[], Lens],
+    means: HeadMeans,
+    begin: Callable[[int], Callable[[int], None]],
+) -> Scoring:
+    """Score the trials of one model.
+
+    finished: its cells, with their numbers. means: what heads are ranked by. begin: called with the number of tokens
+    that have to be computed; what it gives is called with those that are done.
+    """
+    study = request.study
+    variants = variants_of(study, plan.spec.label, facts.heads_by_layer, facts.depth, means)
+    trials, dropped = _trials(request, plan, facts, finished, store, variants)
+    if trials:
+        _refuse_without_prompts(study, trials)
+    shared = _key_facts(facts)
+    keyed = [(trial, trial_key(shared, trial)) for trial in trials]
+    batches = _batches(keyed, store)
+    no_room: dict[str, str] = {}
+    if batches:
+        heard = begin(sum(trial.size for batch in batches for trial, _ in batch))
+        guard = Guard(request.engine, batches, store, wrong=wrong_trial, heard=heard)
+        no_room = guard.run(TrialScorer(load))
+    scored = []
+    for trial, key in keyed:
+        reason = no_room.get(key) or store.refusal(key)
+        if reason is None:
+            scored.append((trial, key))
+        else:
+            dropped.append(_dropped(trial.cell.model, trial.cell.condition, trial.cell.prompt.number, reason))
+    return Scoring(scored, dropped, _ranked(variants), sum(len(batch) for batch in batches))
+
+
+def refuse_impossible(request: RunRequest, plan: PlannedModel) -> None:
+    """Refuse interventions that can't be made in a model or its prompts, as far as shows before anything is measured.
+
+    Only then is it known which heads are chosen by rank, and what a model's own answer is.
+    """
+    study, architecture = request.study, plan.description.facts
+    heads = dict.fromkeys(architecture.softmax_layers, architecture.heads)
+    every = {(layer, head): 0.0 for layer, count in heads.items() for head in range(count)}
+    variants = variants_of(study, plan.spec.label, heads, architecture.layers, lambda top: every)
+    answer = study.prompts.answer
+    if not study.interventions or (answer is not None and answer.generate is not None):
+        return
+    first = {(variant.intervention, variant.token_class): variant for variant in reversed(variants)}
+    maker = TrialMaker(study, heads, list(first.values()))
+    trials, dropped = _made(study, plan, [(cell, partial(_nothing, len(cell.tokens))) for cell in plan.cells], maker)
+    if not trials:
+        raise AttnscopeError(
+            f"no prompt has an outcome: {dropped[0].reason.removeprefix(NO_OUTCOME)}"
+            if dropped
+            else "no prompt has an outcome",
+            where="outcome",
+            allowed="prompts that have the answer",
+            todo="fix the prompts or the outcome",
+        )
+    _refuse_without_prompts(study, trials)
+
+
+def _trials(
+    request: RunRequest,
+    plan: PlannedModel,
+    facts: ModelFacts,
+    finished: Sequence[Finished],
+    store: Store,
+    variants: Sequence[Variant],
+) -> tuple[list[Trial], list[Dropped]]:
+    maker = TrialMaker(request.study, facts.heads_by_layer, variants)
+    mine = [(cell, key) for cell, key, _ in finished if cell.model == plan.spec.label]
+    return _made(
+        request.study, plan, ((cell, partial(_received, store.record(cell, key))) for cell, key in mine), maker
+    )
+
+
+def _made(
+    study: Study, plan: PlannedModel, cells: Iterable[tuple[Cell, Received]], maker: TrialMaker
+) -> tuple[list[Trial], list[Dropped]]:
+    """The trials of cells under the conditions that the outcome names, and what can't be one."""
+    assert study.outcome is not None  # noqa: S101
+    wanted = study.outcome.conditions or [spec.name for spec in study.conditions]
+    trials, dropped = [], []
+    for cell, received in cells:
+        if cell.condition not in wanted:
+            continue
+        try:
+            answers = answers_of(study, cell, plan.description.tokenization, plan.description.facts.context)
+            trials.append(maker.trial(cell, answers, received))
+        except StoppingError:
+            raise
+        except AttnscopeError as error:
+            dropped.append(_dropped(cell.model, cell.condition, cell.prompt.number, str(error)))
+    return trials, dropped
+
+
+def _refuse_without_prompts(study: Study, trials: Sequence[Trial]) -> None:
+    """An intervention that can be made in no prompt is a mistake; a control that attnscope added may be impossible."""
+    known = {place.intervention for trial in trials for place in trial.places}
+    for spec in study.interventions:
+        if spec.name not in known and not spec.is_none and not spec.is_added:
+            raise AttnscopeError(
+                f"'{spec.name}' can be made in no prompt: "
+                + ("no token is hidden" if spec.like is None else "there is too little else to draw from"),
+                where=f"interventions, model {trials[0].cell.model}",
+                allowed="interventions that some prompt can have",
+                todo="check its tokens with 'attnscope tokens', or remove it",
+            )
+
+
+def _dropped(model: str, condition: str, prompt: int, reason: str) -> Dropped:
+    return Dropped(model=model, condition=condition, prompt=prompt, reason=f"{NO_OUTCOME}{reason}")
+
+
+def _received(record: Record, layers: Sequence[int] | None, heads: Sequence[int] | None) -> NDArray[np.float64]:
+    """(tokens,): what each token receives from the first query group, mean over these layers and heads."""
+    rows = [place for place, layer in enumerate(record.layers) if layers is None or layer in layers]
+    columns = [place for place, head in enumerate(record.heads) if heads is None or head in heads]
+    received = record.arrays[RECEIVED][:, :, 0]
+    if not rows or not columns:
+        raise AttnscopeError(
+            "the attention that a control is matched on was not measured",
+            where="interventions",
+            allowed="layers and heads that the study measures",
+            todo="measure these layers and heads, or use a random control",
+        )
+    return np.asarray(received[rows][:, columns].mean((0, 1)), dtype=np.float64)
+
+
+def _nothing(tokens: int, layers: Sequence[int] | None, heads: Sequence[int] | None) -> NDArray[np.float64]:
+    """What tokens receive, before anything is measured."""
+    return np.zeros(tokens)
+
+
+def _batches(keyed: Sequence[tuple[Trial, str]], store: Store) -> list[Batch]:
+    """The trials that are not stored yet, the largest first; identical ones are scored once."""
+    missing = {key: trial for trial, key in reversed(keyed) if key not in store}
+    order = sorted(missing, key=lambda key: (-missing[key].size, key))
+    batches: list[list[tuple[Trial, str]]] = []
+    room = 0
+    for key in order:
+        trial = missing[key]
+        if not batches or len(batches[-1]) == TOGETHER or trial.size > room:
+            batches.append([])
+            room = MOST_TOKENS
+        batches[-1].append((trial, key))
+        room -= trial.size
+    return [tuple(batch) for batch in batches]
+
+
+def _key_facts(facts: ModelFacts) -> dict[str, Any]:
+    """What a trial's numbers depend on, apart from its tokens and edits."""
+    return {
+        "scoring": SCORING,
+        "files": [[Path(file.path).name, file.sha256] for file in facts.files],
+        "versions": facts.versions,
+        "dtype": facts.dtype,
+        "device": facts.device_type,
+        "plugins": ATTENTION_EDITS.fingerprints,
+    }
+
+
+def _ranked(variants: Sequence[Variant]) -> RankedHeads:
+    """For the manifest: which heads were chosen."""
+    chosen: RankedHeads = {}
+    for variant in variants:
+        if variant.ranks is not None and variant.draw is None:
+            named: Mapping[int, Sequence[int]] = {}
+            for edit in variant.edits:
+                named = {**named, **edit.named(())}
+            chosen[variant.intervention] = {layer: list(heads) for layer, heads in named.items()}
+    return chosen

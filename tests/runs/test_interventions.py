@@ -1,0 +1,253 @@
+"""A study's interventions: the table of outcomes is what eager attention gives with the changes made by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+import yaml
+
+from attnscope.analysis.run import Run
+from attnscope.errors import AttnscopeError
+from attnscope.lens import Lens, load
+from attnscope.studies import perform_request, request_study
+from tests.attention.intervened import ByHand, changed
+from tests.runs.conftest import save_tiny
+
+TIER = "command"
+EXACT = 1e-5
+
+ITEMS: list[dict[str, Any]] = [
+    {"context": "Tom has 12 red cups.", "question": "How many?", "solution": " 12", "wrong": [" 7", " cups"]},
+    {"context": "There is no figure.", "question": "And now?", "solution": " No", "wrong": [" Tom", " 12"]},
+    {"context": "7 and 8 and 9; then 70.", "question": "Which is it?", "solution": " 8, then", "wrong": [" 9", " 70"]},
+]
+STUDY: dict[str, Any] = {
+    "prompts": {"items": ITEMS, "plain": "{context}\n{question}\nAnswer:"},
+    "conditions": ["none", {"name": "asked", "replace": {"segment": "question", "with": {"text": "What?"}}}],
+    "classes": {"digits": "re:[0-9]", "context": "segment:context", "question": "segment:question"},
+    "also": {"whole context": "segment:context"},
+    "measure": {"queries": ["last"]},
+    "interventions": [
+        "none",
+        {"name": "no digits", "hide": {"keys": "digits", "from": "last", "layers": [0, 1]}},
+        {"name": "no context", "hide": {"keys": "whole context", "layers": {"depths": [0.5, 1]}}},
+        {"name": "no question", "hide": {"keys": "segment:question", "from": "all", "layers": [1]}},
+        {"name": "zeroed", "hide": {"keys": "whole context", "how": "zero"}},
+        {"name": "off", "ablate": {1: [0, 2]}},
+        {"name": "best", "ablate": {"heads": "top 2 by context"}},
+        {"name": "matched", "matched": "like best"},
+        {"name": "near", "matched": "like no question"},
+        {"name": "by layer", "sweep": {"hide": {"keys": "question"}, "over": "layers"}},
+        {"name": "by head", "sweep": {"ablate": {}, "over": "heads"}},
+        {"name": "by class", "sweep": {"hide": {"from": "last"}, "over": "classes"}},
+    ],
+    "outcome": {"answer": "solution", "choices": "wrong", "scores": ["logprob", "accuracy", "flips", "kl"]},
+}
+HEADS = 4
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny(tmp_path_factory.mktemp("models") / "one", 1)
+
+
+@pytest.fixture(scope="module")
+def lens(model: Path) -> Lens:
+    return load(model)
+
+
+@pytest.fixture(scope="module")
+def run(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("run")
+    return performed(folder, model, STUDY)
+
+
+def performed(folder: Path, model: Path, study: dict[str, Any]) -> Run:
+    path = folder / "study.yaml"
+    path.write_text(yaml.safe_dump({"models": [{"label": "m", "source": str(model)}], **study}, sort_keys=False))
+    perform_request(request_study(path), folder / "run")
+    return Run(folder / "run")
+
+
+def outcomes(run: Run) -> pl.DataFrame:
+    return run.table("outcomes").collect()
+
+
+def row(run: Run, intervention: str, prompt: int, condition: str = "none", **place: Any) -> dict[str, Any]:
+    at = {"intervention": intervention, "prompt": prompt, "condition": condition, **place}
+    rows = outcomes(run).filter(pl.col(key) == value for key, value in at.items())
+    assert len(rows) == 1
+    return rows.row(0, named=True)
+
+
+def ids_of(lens: Lens, prompt: int, answer: str) -> tuple[list[int], int]:
+    item = ITEMS[prompt]
+    before = [token.id for token in lens.tokenize(f"{item['context']}\n{item['question']}\nAnswer:")]
+    more = lens.tokenizer(answer, add_special_tokens=False)["input_ids"]
+    return [*before, *more], len(before)
+
+
+def by_hand(lens: Lens, prompt: int, answer: str, hand: ByHand) -> float:
+    ids, start = ids_of(lens, prompt, answer)
+    with changed(lens.model, hand), torch.no_grad():
+        logits = lens.model(input_ids=torch.tensor([ids])).logits
+    rows = logits[0, start - 1 : -1].double().log_softmax(-1)
+    return float(rows.gather(-1, torch.tensor(ids[start:])[:, None]).sum())
+
+
+def square(ids: list[int], rows: list[int], keys: list[int]) -> torch.Tensor:
+    hidden = torch.zeros(1, len(ids), len(ids), dtype=torch.bool)
+    hidden[0, torch.tensor(rows)[:, None], torch.tensor(keys)] = True
+    return hidden
+
+
+def keys_of(lens: Lens, prompt: int, segment: str) -> list[int]:
+    item = ITEMS[prompt]
+    text = f"{item['context']}\n{item['question']}\nAnswer:"
+    start = text.index(item[segment])
+    end = start + len(item[segment])
+    tokens = lens.tokenize(text)
+    inside = [max(0, min(token.end, end) - max(token.start, start)) for token in tokens]
+    return [
+        t.position for t, part in zip(tokens, inside, strict=True) if t.end > t.start and part / (t.end - t.start) > 0.5
+    ]
+
+
+@pytest.mark.parametrize("prompt", range(3))
+def test_hiding_keys_in_a_study_is_what_eager_attention_gives_with_that_mask(run: Run, lens: Lens, prompt: int) -> None:
+    answer = ITEMS[prompt]["solution"]
+    ids, start = ids_of(lens, prompt, answer)
+    writing = list(range(start - 1, len(ids) - 1))
+    context, question = keys_of(lens, prompt, "context"), keys_of(lens, prompt, "question")
+    assert row(run, "none", prompt)["logprob"] == pytest.approx(by_hand(lens, prompt, answer, ByHand()), abs=EXACT)
+    wanted = {
+        "no context": ByHand(masks={1: square(ids, writing, context)}),
+        "zeroed": ByHand(zeros=dict.fromkeys((0, 1), square(ids, writing, context))),
+        "off": ByHand(outputs={(1, 0): torch.zeros_like, (1, 2): torch.zeros_like}),
+    }
+    for name, hand in wanted.items():
+        found = row(run, name, prompt)
+        assert found["logprob"] == pytest.approx(by_hand(lens, prompt, answer, hand), abs=EXACT), name
+        assert found["logprob"] != pytest.approx(row(run, "none", prompt)["logprob"], abs=1e-4), name
+    for layer in range(2):
+        hand = ByHand(masks={layer: square(ids, writing, question)})
+        assert row(run, "by layer", prompt, layer=layer)["logprob"] == pytest.approx(
+            by_hand(lens, prompt, answer, hand), abs=EXACT
+        )
+        for head in range(HEADS):
+            hand = ByHand(outputs={(layer, head): torch.zeros_like})
+            assert row(run, "by head", prompt, layer=layer, head=head)["logprob"] == pytest.approx(
+                by_hand(lens, prompt, answer, hand), abs=EXACT
+            )
+
+
+def test_a_prompt_without_the_hidden_class_has_no_row_of_that_intervention(run: Run) -> None:
+    table = outcomes(run).filter(pl.col("condition") == "none")
+    with_digits = table.filter(pl.col("intervention") == "no digits")["prompt"].to_list()
+    assert sorted(with_digits) == [0, 2]
+    swept = table.filter((pl.col("intervention") == "by class") & (pl.col("token_class") == "digits"))
+    assert sorted(swept["prompt"].to_list()) == [0, 2]
+
+
+def test_a_control_changes_as_much_as_what_it_is_a_control_for(run: Run) -> None:
+    table = outcomes(run)
+    for spec in run.study.interventions:
+        if spec.like is None:
+            continue
+        keys = ["condition", "prompt", "layer", "head", "token_class"]
+        mine = table.filter(pl.col("intervention") == spec.name)
+        other = table.filter(pl.col("intervention") == spec.like)
+        both = mine.join(other, on=keys, nulls_equal=True)
+        assert len(mine) == len(both), spec.name
+        assert len(mine) or (spec.is_added and spec.like in ("no context", "zeroed")), (
+            spec.name
+        )  # it is most of the prompt
+        assert (both["edited"] == both["edited_right"]).all(), spec.name
+
+
+def test_the_heads_that_look_most_are_chosen_and_named_in_the_manifest(run: Run) -> None:
+    mass = run.table("mass").filter(
+        (pl.col("condition") == "none") & (pl.col("token_class") == "context") & (pl.col("measure") == "received")
+    )
+    means = mass.group_by("layer", "head").agg(pl.col("mass").mean()).sort("mass", descending=True).collect()
+    best = sorted(means.select("layer", "head").rows()[:2])
+    named = run.manifest.ranked["m"]["best"]
+    assert sorted((layer, head) for layer, heads in named.items() for head in heads) == best
+
+
+@pytest.mark.parametrize("prompt", range(3))
+def test_a_choice_is_the_likeliest_of_the_answers(run: Run, lens: Lens, prompt: int) -> None:
+    item = ITEMS[prompt]
+    answers = [item["solution"], *item["wrong"]]
+    scores = [by_hand(lens, prompt, each, ByHand()) for each in answers]
+    found = row(run, "none", prompt)
+    assert found["choice"] == answers[int(np.argmax(scores))]
+    assert found["right"] == (int(np.argmax(scores)) == 0)
+    assert found["tokens"] == len(ids_of(lens, prompt, item["solution"])[0]) - ids_of(lens, prompt, item["solution"])[1]
+    assert found["kl"] == 0.0
+    assert found["edited"] == 0
+
+
+def test_conditions_are_edited_before_attention_is(run: Run) -> None:
+    table = outcomes(run)
+    for prompt in range(3):
+        one, two = (row(run, "none", prompt, condition)["logprob"] for condition in ("none", "asked"))
+        assert one != pytest.approx(two, abs=1e-4)
+    assert table.filter(pl.col("intervention") == "none").group_by("condition").len()["len"].to_list() == [3, 3]
+
+
+def test_a_changed_intervention_runs_trials_again_and_measures_nothing(model: Path, tmp_path: Path) -> None:
+    study = {**STUDY, "interventions": STUDY["interventions"][:2]}
+    first = performed(tmp_path, model, study)
+    shards = {shard.sha256 for shard in first.manifest.shards}
+    study["interventions"] = [*study["interventions"], {"name": "off", "ablate": {0: [1]}}]
+    path = tmp_path / "study.yaml"
+    path.write_text(yaml.safe_dump({"models": [{"label": "m", "source": str(model)}], **study}, sort_keys=False))
+    outcome = perform_request(request_study(path), tmp_path / "run")
+    assert (outcome.measured, outcome.scored) == (0, 6)
+    assert shards & {shard.sha256 for shard in Run(tmp_path / "run").manifest.shards}
+    assert perform_request(request_study(path), tmp_path / "run").unchanged
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"outcome": None}, "nothing says what interventions are judged by"),
+    ({"outcome": {"scores": ["logprob"]}}, "an outcome needs an answer"),
+    ({"outcome": {"answer": "solutoin"}}, "solution"),
+    ({"interventions": [{"name": "x", "hide": {"keys": "diggits", "from": "last"}}]}, "digits"),
+    ({"interventions": [{"name": "x", "hide": {"keys": "digits", "from": "lsat"}}]}, "last"),
+    ({"interventions": [{"name": "x", "hide": {"keys": "digits", "form": "last"}}]}, "from"),
+    ({"interventions": [{"name": "x", "hide": {"keys": "segment:kontext"}}]}, "context"),
+    ({"interventions": [{"name": "x", "hide": {"keys": "digits", "layers": [7]}}]}, "layer 7"),
+    ({"interventions": [{"name": "x", "ablate": {1: [9]}}]}, "head 9"),
+    ({"interventions": [{"name": "x", "ablate": {"heads": "top 2 by contxt"}}]}, "context"),
+    ({"interventions": [{"name": "x", "ablate": {"heads": "top 99 by context"}}]}, "at most 8"),
+    (
+        {"interventions": [{"name": "x", "sweep": {"hide": {"keys": "digits"}, "over": "layers", "window": 0}}]},
+        "1 or more",
+    ),
+    ({"interventions": [{"name": "x", "sweep": {"hide": {"keys": "digits"}, "over": "layers", "window": 3}}]}, "wider"),
+    ({"interventions": [{"name": "x", "random": "like y"}]}, "no intervention 'y'"),
+    ({"interventions": [{"name": "x"}]}, "changes nothing"),
+    ({"interventions": [{"name": "x", "hide": {"keys": "re:[Q]"}}]}, "in no prompt"),
+    ({"interventions": [{"name": "x", "hide": {"keys": "re:.", "from": "all"}}]}, "hides all keys"),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), WRONG)
+def test_nonsense_is_refused_in_one_line_before_anything_is_measured(
+    change: dict[str, Any], words: str, model: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(AttnscopeError, match=words) as caught:
+        performed(tmp_path, model, {**STUDY, **change})
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_ties_and_random_draws_do_not_depend_on_the_run(run: Run, model: Path, tmp_path: Path) -> None:
+    again = performed(tmp_path, model, STUDY)
+    assert outcomes(again).equals(outcomes(run))
