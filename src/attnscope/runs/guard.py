@@ -71,8 +71,9 @@ class Guard:
     def done(self, batch: Batch, results: Results) -> None:
         """A batch is stored, as far as it fitted into memory."""
         self._note(results)
+        tokens = sum(cell.size for cell, _ in batch)
         with not_blamed():
-            self._heard(sum(cell.size for cell, _ in batch))
+            self._heard(tokens)
 
     def _note(self, results: Any) -> None:
         """Refuse what are no results of the job's cells, and note the cells that did not fit."""
