@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from attnscope.cli.main import app
+from attnscope.edits.attention import ATTENTION_EDITS
 from attnscope.edits.prompt import PROMPT_EDITS, PromptEdit
 from attnscope.edits.sources import SOURCES, Source
 from attnscope.figures import KINDS
@@ -26,9 +27,10 @@ from attnscope.measures.names import map_measures
 from attnscope.quantities import QUANTITIES, Quantity
 from attnscope.registry import built_in_only
 from attnscope.report.comparisons import CLASSES, HEADS, MULTIVERSE
-from attnscope.runs.columns import EXPORTS, TABLES
+from attnscope.runs.columns import EXPORTS, OF_INTERVENTIONS, TABLES
 from attnscope.study import schema
 from attnscope.study.file import bundled_studies, read_study
+from attnscope.study.interventions import ChangeSpec, InterventionSpec, OutcomeSpec, SweepSpec, TopSpec
 from attnscope.text.groups import GROUPS
 from attnscope.text.query_rules import QUERY_RULES, QueryRule
 from attnscope.text.rules import rules_by_key
@@ -60,8 +62,17 @@ SECTIONS = {
     "conditions": schema.ConditionSpec,
     "classes": schema.ClassSpec,
     "measure": schema.MeasureSpec,
+    "interventions": InterventionSpec,
+    "outcome": OutcomeSpec,
     "figures": schema.FigureSpec,
 }
+
+
+DERIVED: dict[type[BaseModel], tuple[str, ...]] = {
+    InterventionSpec: ("like", "restated", "draw", "redraws"),
+    SweepSpec: ("change",),
+}
+"""Keys that study files write in other words."""
 
 
 def pages() -> dict[Path, str]:
@@ -188,6 +199,27 @@ def _edits() -> Iterator[str]:
         yield f"| `{{{key}: ...}}` | {(source.__doc__ or '').strip()} {fields} |"
 
 
+def _interventions() -> Iterator[str]:
+    yield "\nAn intervention is written as `{name: ..., EDIT: {...}}`, with one or more of the edits below, as a sweep,"
+    yield "`{name: ..., sweep: {EDIT: {...}, over: layers}}`, or as a control, `{name: ..., random: like NAME}`. A name"
+    yield "alone is the model as it is. What they mean: [interventions](interventions.md#in-a-study)."
+    for key, edit in ATTENTION_EDITS.members.items():
+        yield f"\n#### {key}\n"
+        yield inspect.cleandoc(edit.__doc__ or "")
+        yield "\n| key | default | meaning |\n|---|---|---|"
+        written = {field: word for word, field in edit.words.items()}
+        for field, info in edit.model_fields.items():
+            default = "required" if info.is_required() else _default(info.default)
+            default = "`writing`" if field == "queries" and "from" in edit.words else default
+            meaning = ChangeSpec.model_fields["layers"].description if field == "layers" else info.description
+            yield f"| `{written.get(field, field)}` | {default} | {meaning or ''} |"
+    yield "\nHeads may be chosen by what the model does without interventions: `heads: top 10 by NAME`, or a mapping:\n"
+    yield from _keys(TopSpec)
+    yield "\n`layers` then says among which layers. A control may also stand where keys or heads do: `keys: {random: like"
+    yield "NAME}`.\n\n#### sweep\n"
+    yield from _keys(SweepSpec)
+
+
 def _rules() -> Iterator[str]:
     yield "\n### Class rules\n"
     yield "A class has one rule, written as text or as a mapping: `digits: re:[0-9]` is `digits: {regex: '[0-9]'}`."
@@ -200,7 +232,13 @@ def _rules() -> Iterator[str]:
         yield f"| `{rule.prefix}` | `{key}` | {rule.meaning} |"
 
 
-MORE = {"figures": _figure_options, "measure": _measures, "conditions": _edits, "classes": _rules}
+MORE = {
+    "figures": _figure_options,
+    "measure": _measures,
+    "conditions": _edits,
+    "classes": _rules,
+    "interventions": _interventions,
+}
 """What follows the keys of a section."""
 
 
@@ -208,7 +246,7 @@ def _keys(part: type[BaseModel], but: type[BaseModel] | None = None) -> Iterator
     """A table of a mapping's keys. but: leave out the keys of this mapping."""
     yield "| key | takes | default | meaning |\n|---|---|---|---|"
     for name, info in part.model_fields.items():
-        if but is not None and name in but.model_fields:
+        if (but is not None and name in but.model_fields) or name in DERIVED.get(part, ()):
             continue
         default = "required" if info.is_required() else _default(info.default)
         yield f"| `{name}` | {_words(info.annotation)} | {default} | {info.description or ''} |"
@@ -255,7 +293,8 @@ order, and the same study on the same machine gives the same bytes.
   the SHA-256 of every table, of every shard in use, and of itself
 - `study.yaml`: a copy of the study file
 - `shards/SHA256.safetensors`: what was measured, one file per batch, named by the SHA-256 of its bytes
-- `prompts`, `tokens`, `mass` and `heads`, as Parquet: the tables below, derived from the shards
+- `prompts`, `tokens`, `mass` and `heads`, as Parquet: the tables below, derived from the shards; with interventions,
+  also `outcomes`
 - `exports/{received,views}.parquet`: the large arrays, if you export them with `attnscope export`
 - `figures/NAME.{svg,png,pdf,vl.json,csv,md}`: the picture, its chart specification (Vega-Lite), its data, its reading
 - `answer.json`: the answer to the study's question, in sentences
@@ -281,13 +320,15 @@ An array is named CELL/NAME, where CELL is the column `cell` of the table `promp
 head, queries and key, and so has any other measure with one number per key; a measure with one number per head has
 no key axis. `view` is the number of each layer's view. `seen` (the share of queries that see a key),
 `NAME.uniform` (the measure's value for uniform attention) and `NAME.defined` (the share of queries that have a
-value) have views in place of layers, and a single head if all heads share them. The metadata entry `attnscope` has
+value) have views in place of layers, and a single head if all heads share them. The scores of interventions have keys
+of their own: `log_probs`, `likeliest` and `kl` by variant (the model as it is, then each row of `outcomes`) and token of
+the answer, and `choices`, the log probability of each choice by variant. The metadata entry `attnscope` has
 the names of the axes and the labels of layers, heads and query groups, as JSON."""
 
 
 def _run() -> Iterator[str]:
     yield RUN
-    for name, columns in (TABLES | EXPORTS).items():
+    for name, columns in (TABLES | OF_INTERVENTIONS | EXPORTS).items():
         yield f"\n## {f'exports/{name}' if name in EXPORTS else name}.parquet\n"
         yield "| column | type | meaning |\n|---|---|---|"
         for column in columns:
