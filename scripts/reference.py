@@ -215,8 +215,8 @@ def _interventions() -> Iterator[str]:
             yield f"| `{written.get(field, field)}` | {default} | {meaning or ''} |"
     yield "\nHeads may be chosen by what the model does without interventions: `heads: top 10 by NAME`, or a mapping:\n"
     yield from _keys(TopSpec)
-    yield "\n`layers` then says among which layers. A control may also stand where keys or heads do: `keys: {random: like"
-    yield "NAME}`.\n\n#### sweep\n"
+    yield "\n`layers` then says among which layers. A control may also stand where keys or heads do, as in"
+    yield "`keys: {random: like NAME}`.\n\n#### sweep\n"
     yield from _keys(SweepSpec)
 
 
@@ -320,10 +320,12 @@ An array is named CELL/NAME, where CELL is the column `cell` of the table `promp
 head, queries and key, and so has any other measure with one number per key; a measure with one number per head has
 no key axis. `view` is the number of each layer's view. `seen` (the share of queries that see a key),
 `NAME.uniform` (the measure's value for uniform attention) and `NAME.defined` (the share of queries that have a
-value) have views in place of layers, and a single head if all heads share them. The scores of interventions have keys
-of their own: `log_probs`, `likeliest` and `kl` by variant (the model as it is, then each row of `outcomes`) and token of
-the answer, and `choices`, the log probability of each choice by variant. The metadata entry `attnscope` has
-the names of the axes and the labels of layers, heads and query groups, as JSON."""
+value) have views in place of layers, and a single head if all heads share them. The metadata entry `attnscope` has
+the names of the axes and the labels of layers, heads and query groups, as JSON.
+
+The scores of a prompt under interventions have a key of their own: `log_probs`, `likeliest` and `kl` by variant (the
+model as it is, then each row of `outcomes`) and token of the answer, and `choices`, the log probability of each choice
+by variant."""
 
 
 def _run() -> Iterator[str]:
