@@ -8,7 +8,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Literal, get_args
 
-Phase = Literal["planning", "loading", "proof", "generation", "measuring", "spot check", "tables", "figures"]
+Phase = Literal[
+    "planning", "loading", "proof", "generation", "measuring", "spot check", "interventions", "tables", "figures"
+]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 """In the order a run has them."""
 SHOWN = 0.05  # seconds; a phase that took less is not shown

@@ -179,13 +179,16 @@ def show_estimate(request: RunRequest) -> None:
     from attnscope.attention.speed import multiplications_per_second
     from attnscope.runs.audit import audits
     from attnscope.runs.estimate import estimated_bytes, estimated_report, estimated_seconds
+    from attnscope.runs.intervene import refuse_impossible, tokens_to_score
 
     console = Console()
     speed = multiplications_per_second()
     rows = []
     every = audits(request)
     for audit in every:
-        seconds = estimated_seconds(audit, speed, request.evidence)
+        refuse_impossible(request.study, audit.spec.label, audit.description, audit.cells)
+        scored = tokens_to_score(request.study, audit.spec.label, audit.description, audit.cells)
+        seconds = estimated_seconds(audit, speed, request.evidence, scored)
         rows.append(
             (
                 audit.spec.label,

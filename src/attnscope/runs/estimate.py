@@ -25,10 +25,10 @@ PAGE, FIGURE = 1_500_000, 1_500_000  # bytes of a report without figures, and of
 COMPARED_HEAD = 1_500  # bytes of one head and class in a comparison, all quantities together
 
 
-def estimated_seconds(audit: Audit, speed: float, evidence: Level = FULL) -> float | None:
+def estimated_seconds(audit: Audit, speed: float, evidence: Level = FULL, scored: float = 0.0) -> float | None:
     """To load a model, prove it, measure it and check a sample; None if its weights are not on this machine yet.
 
-    speed: multiply-adds a second. evidence: how much is gathered.
+    speed: multiply-adds a second. evidence: how much is gathered. scored: how many tokens the interventions take.
     """
     path, config = audit.description.path, audit.description.config.get_text_config()
     if audit.description.source.kind == "hub":
@@ -36,6 +36,7 @@ def estimated_seconds(audit: Audit, speed: float, evidence: Level = FULL) -> flo
     weights = folder_weights(path, allow_pickle=True)
     table = int(getattr(config, "vocab_size", 0)) * int(getattr(config, "hidden_size", 0))  # looked up, not multiplied
     tokens = (LOOKED_AT if evidence == NONE else PROVEN) + MEASURED * sum(len(cell.tokens) for cell in audit.cells)
+    tokens += scored
     for cell, _ in choose_sample([(cell, "") for cell in audit.cells] if evidence == FULL else []):
         count = len(cell.tokens)
         tokens += SAMPLED + AGAINST_EAGER * min(count, COMPARED) + AT_HIGHER_PRECISION * count

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from attnscope.edits.attention import ATTENTION_EDITS
 from attnscope.errors import AttnscopeError, StoppingError
 from attnscope.lens import Lens
+from attnscope.models.load import Description
 from attnscope.records import RECEIVED, Record
 from attnscope.runs.cells import Cell
 from attnscope.runs.engines import Batch
@@ -85,31 +86,53 @@ def score_trials(
     return Scoring(scored, dropped, _ranked(variants), sum(len(batch) for batch in batches))
 
 
-def refuse_impossible(request: RunRequest, plan: PlannedModel) -> None:
+def refuse_impossible(study: Study, label: str, description: Description, cells: Sequence[Cell]) -> None:
     """Refuse interventions that can't be made in a model or its prompts, as far as shows before anything is measured.
 
-    Only then is it known which heads are chosen by rank, and what a model's own answer is.
+    Only later is it known which heads are chosen by rank, and what a model's own answer is.
     """
-    study, architecture = request.study, plan.description.facts
-    heads = dict.fromkeys(architecture.softmax_layers, architecture.heads)
-    every = {(layer, head): 0.0 for layer, count in heads.items() for head in range(count)}
-    variants = variants_of(study, plan.spec.label, heads, architecture.layers, lambda top: every)
+    variants = _expected(study, label, description)
     answer = study.prompts.answer
-    if not study.interventions or (answer is not None and answer.generate is not None):
+    if not variants or (answer is not None and answer.generate is not None):
         return
     first = {(variant.intervention, variant.token_class): variant for variant in reversed(variants)}
-    maker = TrialMaker(study, heads, list(first.values()))
-    trials, dropped = _made(study, plan, [(cell, partial(_nothing, len(cell.tokens))) for cell in plan.cells], maker)
-    if not trials:
+    maker = TrialMaker(study, _heads_of(description), list(first.values()))
+    trials, dropped = _made(study, description, [(cell, partial(_nothing, len(cell.tokens))) for cell in cells], maker)
+    if not trials and dropped:
         raise AttnscopeError(
-            f"no prompt has an outcome: {dropped[0].reason.removeprefix(NO_OUTCOME)}"
-            if dropped
-            else "no prompt has an outcome",
+            f"no prompt has an outcome: {dropped[0].reason.removeprefix(NO_OUTCOME)}",
             where="outcome",
             allowed="prompts that have the answer",
             todo="fix the prompts or the outcome",
         )
-    _refuse_without_prompts(study, trials)
+    if trials:
+        _refuse_without_prompts(study, trials)
+
+
+def tokens_to_score(study: Study, label: str, description: Description, cells: Sequence[Cell]) -> float:
+    """How many tokens the interventions take, about: a variant begins at the first layer that it changes."""
+    if study.outcome is None:
+        return 0.0
+    layers, heads = description.facts.layers, _heads_of(description)
+    firsts = [
+        [min(edit.named(sorted(heads)), default=0) for edit in each.edits]
+        for each in _expected(study, label, description)
+    ]
+    forwards = 1 + sum(1 - min(first, default=0) / layers for first in firsts)
+    conditions = study.outcome.conditions or [spec.name for spec in study.conditions]
+    choices = 1 + (len(study.outcome.choices) if isinstance(study.outcome.choices, list) else 0)
+    return forwards * choices * sum(len(cell.tokens) for cell in cells if cell.condition in conditions)
+
+
+def _heads_of(description: Description) -> dict[int, int]:
+    return dict.fromkeys(description.facts.softmax_layers, description.facts.heads)
+
+
+def _expected(study: Study, label: str, description: Description) -> list[Variant]:
+    """The variants of a model before anything is measured: heads that are chosen by rank are any heads."""
+    heads = _heads_of(description)
+    every = {(layer, head): 0.0 for layer, count in heads.items() for head in range(count)}
+    return variants_of(study, label, heads, description.facts.layers, lambda top: every)
 
 
 def _trials(
@@ -123,12 +146,15 @@ def _trials(
     maker = TrialMaker(request.study, facts.heads_by_layer, variants)
     mine = [(cell, key) for cell, key, _ in finished if cell.model == plan.spec.label]
     return _made(
-        request.study, plan, ((cell, partial(_received, store.record(cell, key))) for cell, key in mine), maker
+        request.study,
+        plan.description,
+        ((cell, partial(_received, store.record(cell, key))) for cell, key in mine),
+        maker,
     )
 
 
 def _made(
-    study: Study, plan: PlannedModel, cells: Iterable[tuple[Cell, Received]], maker: TrialMaker
+    study: Study, description: Description, cells: Iterable[tuple[Cell, Received]], maker: TrialMaker
 ) -> tuple[list[Trial], list[Dropped]]:
     """The trials of cells under the conditions that the outcome names, and what can't be one."""
     assert study.outcome is not None  # noqa: S101
@@ -138,7 +164,7 @@ def _made(
         if cell.condition not in wanted:
             continue
         try:
-            answers = answers_of(study, cell, plan.description.tokenization, plan.description.facts.context)
+            answers = answers_of(study, cell, description.tokenization, description.facts.context)
             trials.append(maker.trial(cell, answers, received))
         except StoppingError:
             raise

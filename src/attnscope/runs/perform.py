@@ -112,8 +112,8 @@ def perform(
             if not plan.cells:  # before a model is loaded that has nothing to measure
                 raise _nothing_measured(folder, plan.dropped)
         _refuse_conditions_without_prompts(request, plans)
-        for plan in plans if request.study.interventions else ():
-            refuse_impossible(request, plan)
+        for plan in plans:
+            refuse_impossible(request.study, plan.spec.label, plan.description, plan.cells)
         outcome = Outcome(folder.path, repaired=repaired)
         return _Performance(request, folder, watch, before, plans, load or Loader(), clock, outcome, rank).run()
 
@@ -357,17 +357,11 @@ class _Performance:
             return
         self._write_manifest("running")
         for plan in self.plans:
-            facts = self.models[plan.spec.label]
-            scoring = score_trials(
-                self.request,
-                plan,
-                facts,
-                self.finished,
-                self.store,
-                partial(self._loaded, plan, facts),
-                partial(self._means, plan.spec.label),
-                partial(self._begun, plan.spec.label),
-            )
+            facts, label = self.models[plan.spec.label], plan.spec.label
+            load = partial(self._loaded, plan, facts)
+            means, begin = partial(self._means, label), partial(self._begun, label)
+            with self.clock.phase("interventions"):
+                scoring = score_trials(self.request, plan, facts, self.finished, self.store, load, means, begin)
             self.trials += scoring.trials
             self.ranked[plan.spec.label] = scoring.ranked
             self.outcome.scored += scoring.measured
