@@ -18,6 +18,7 @@ from attnscope.attention.probe import padded
 from attnscope.attention.recorder import Wanted
 from attnscope.attention.scoring import Scorer
 from attnscope.attention.seam import PlacedEdits
+from attnscope.edits.attention.ablate import Ablate
 from attnscope.edits.attention.head_outputs import HeadOutputs, mean_output
 from attnscope.edits.attention.patch import Patch
 from tests.attention import architectures
@@ -132,20 +133,23 @@ def test_a_patched_model_gives_the_logits_of_eager_attention_patched_by_hand(nam
 
 
 @pytest.mark.parametrize("name", SEEN_BY)
-def test_each_prompt_of_a_padded_batch_gets_its_own_patch(name: str) -> None:
+def test_each_prompt_of_a_padded_batch_gets_its_own_patch_and_its_own_mean(name: str) -> None:
     model: Any = architectures.tiny(name)
     lengths = [len(prompt) for prompt in PROMPTS]
     values = meter(name).head_outputs([OTHER], HEADS)[0]
     aligns = [ALIGN[:length] for length in lengths]
-    patches = [[Patch(patch=HEADS, values=values, align=align)] for align in aligns]
+    mean = Ablate(ablate={0: (2,)}, how="mean")
+    edits = [[mean, Patch(patch=HEADS, values=values, align=align)] for align in aligns]
     ids, real = padded(PROMPTS)
-    wanted = Wanted(torch.zeros(3, 0, 40), frozenset(), edits=PlacedEdits(patches, lengths), stop=False)
+    wanted = Wanted(torch.zeros(3, 0, 40), frozenset(), edits=PlacedEdits(edits, lengths), stop=False)
     batch = {"input_ids": ids, "attention_mask": real.long()}
     logits = measure_forward(model, batch, wanted, logits=True).logits
     assert logits is not None
     eager = eager_outputs(name, OTHER)
     for place, (prompt, align) in enumerate(zip(PROMPTS, aligns, strict=True)):
-        with changed(model, ByHand(outputs={at: becoming(given, align) for at, given in eager.items()})):
+        changes: dict[tuple[int, int], Any] = {at: becoming(given, align) for at, given in eager.items()}
+        changes[0, 2] = lambda output: output.mean(1, keepdim=True).expand_as(output)
+        with changed(model, ByHand(outputs=changes)):
             want = model(input_ids=torch.tensor([prompt])).logits[0]
         torch.testing.assert_close(logits[place, : len(prompt)], want, atol=EXACT, rtol=EXACT)
 

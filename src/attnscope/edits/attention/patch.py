@@ -16,6 +16,8 @@ from attnscope.edits.attention.heads import HeadsByLayer, as_many_others
 from attnscope.errors import AttnscopeError
 from attnscope.text.rules import Tokenized
 
+GivenOutputs = SkipJsonSchema[Annotated[HeadOutputs, PlainValidator(checked_outputs)]]
+
 
 class Patch(AttentionEdit):
     """Replaces the output of heads by given values, token by token: what they give in another text, or a mean."""
@@ -25,7 +27,7 @@ class Patch(AttentionEdit):
     control_words: ClassVar[str] = "as many random heads of the same layers"
 
     patch: HeadsByLayer = Field(description="Heads by layer, both from 0: {8: [0, 3]}.")
-    values: SkipJsonSchema[Annotated[HeadOutputs, PlainValidator(checked_outputs)]] = Field(
+    values: GivenOutputs = Field(
         exclude=True,
         repr=False,
         description="By layer and head: an array (tokens, width), as `Lens.head_outputs` gives it, or one vector "
