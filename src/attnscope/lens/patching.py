@@ -139,7 +139,7 @@ def refuse_without_source(given: FromSource, source: object) -> None:
         raise AttnscopeError(
             "nothing is taken from the source",
             where=Parameter("source"),
-            allowed=("with ", Parameter("patch"), ", or with heads to ablate and ", Parameter("how", RESAMPLE)),
+            allowed=("heads to patch, or heads to ablate with ", Parameter("how", RESAMPLE)),
             todo="name the heads, or leave the source out",
         )
     if not given.patch and given.align is not None:
