@@ -63,7 +63,8 @@ def page() -> Iterator[str]:
     for edit in ATTENTION_EDITS.members.values():
         yield f"\n### {edit.__module__}.{edit.__name__}\n"
         yield from _fields(edit)
-    yield "\n`Numbers` is a sequence of numbers from 0, `Chosen` is `'all'` or such a sequence."
+    yield "\n`Numbers` is a sequence of numbers from 0, `Chosen` is `'all'` or such a sequence, `HeadsByLayer` maps"
+    yield "layers to such sequences, `GivenOutputs` maps layers to heads and these to arrays."
 
 
 def _fields(kind: type[BaseModel]) -> Iterator[str]:

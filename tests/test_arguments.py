@@ -248,6 +248,23 @@ def test_an_attention_edit_that_fails_is_named(lens: Lens, monkeypatch: pytest.M
             lens.measure(TEXT, edits=[Odd(odd=odd)])
 
 
+def test_an_edit_of_outputs_that_fails_is_named(lens: Lens, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Odd(AttentionEdit):
+        """x"""
+
+        key = "odd"
+        changes = "outputs"
+        odd: str
+
+        def outputs(self, outputs: Any, layer: int, q: Any) -> Any:
+            return outputs[:1] if self.odd == "shape" else 1 // 0
+
+    monkeypatch.setitem(ATTENTION_EDITS.members, "odd", Odd)
+    for odd, words in (("shape", "returns .*its outputs"), ("raise", "fails with ZeroDivisionError.*its outputs")):
+        with pytest.raises(AttnscopeError, match=f"^the attention edit 'odd' {words}"):
+            lens.measure(TEXT, edits=[Odd(odd=odd)])
+
+
 @pytest.mark.parametrize("classes", [["#"], "#", {"hash": 3}, {3: "#"}, None])
 def test_classes_that_are_no_rules_by_name_are_refused(record: Record, classes: Any) -> None:
     with pytest.raises(AttnscopeError, match=r"a mapping such as \{'hash': '#'\}"):

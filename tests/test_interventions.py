@@ -11,6 +11,8 @@ import torch
 import transformers as tf
 
 from attnscope import AttnscopeError, Lens, Outcome
+from attnscope.edits.attention.head_outputs import mean_output
+from attnscope.edits.attention.patch import Patch
 from tests.models import tiny
 
 HALF = 260  # of the hidden states: what a token is, and what is to be written
@@ -110,10 +112,102 @@ def test_an_outcome_shows_its_numbers_as_tables_and_as_escaped_html(lens: Lens) 
     assert "<td>&lt;</td>" in outcome._repr_html_()
 
 
+WITHOUT = "move e here and there"
+"""As many tokens as TEXT, and no `#`."""
+
+
+def test_the_reader_patched_from_a_prompt_with_the_mark_carries_the_answer_over_and_the_decoy_does_not(
+    lens: Lens,
+) -> None:
+    (reader, decoy), (taken, _) = (
+        [lens.intervene(text, ANSWER, patch={0: [head]}, source=source) for head in (READER, DECOY)]
+        for text, source in ((WITHOUT, TEXT), (TEXT, WITHOUT))
+    )
+    assert not reader.before.writes(reader.ids)
+    assert reader.after.writes(reader.ids)
+    assert reader.after.log_prob == pytest.approx(taken.before.log_prob, abs=1e-6)
+    assert taken.after.log_prob == pytest.approx(reader.before.log_prob, abs=1e-6)
+    assert abs(decoy.change) < 1e-6
+    assert reader.control == "as many random heads of the same layers"
+    assert reader.beyond == 1 / 11
+    assert max(map(abs, reader.control_changes)) < 1e-6
+
+
+def test_only_aligned_tokens_are_patched(lens: Lens) -> None:
+    last, source = len(lens.tokenize(WITHOUT)) - 1, "now #"
+    match = len(lens.tokenize(source)) - 1
+    written, earlier = (
+        lens.intervene(WITHOUT, ANSWER, patch={0: [READER]}, source=source, align={place: match}).change
+        for place in (last, last - 1)
+    )
+    assert written > 0.5
+    assert abs(earlier) < 1e-6
+
+
+def test_without_alignment_the_answers_tokens_are_patched_as_well(lens: Lens) -> None:
+    """The source is followed by the answer too, and its tokens are matched with those of the answer here."""
+    answer = "me"
+    whole = lens.intervene(WITHOUT, answer, patch={0: [READER]}, source=TEXT).after
+    np.testing.assert_allclose(whole.log_probs, lens.log_probs(TEXT, answer), rtol=1e-6)
+    tokens = len(lens.tokenize(TEXT))
+    prompt_only = dict(zip(range(tokens), range(tokens), strict=True))
+    part = lens.intervene(WITHOUT, answer, patch={0: [READER]}, source=TEXT, align=prompt_only).after
+    assert part.log_probs[0] == pytest.approx(whole.log_probs[0], abs=1e-6)
+    assert abs(part.log_probs[1] - whole.log_probs[1]) > 1e-3
+
+
+def test_a_resampled_head_gives_what_it_gives_at_random_tokens_of_the_source(lens: Lens) -> None:
+    def resampled(head: int, seed: int, source: str) -> Outcome:
+        return lens.intervene(TEXT, ANSWER, ablate={0: [head]}, how="resample", source=source, seed=seed)
+
+    assert resampled(READER, 0, "nothing here").change < -0.5
+    assert abs(resampled(DECOY, 0, "nothing here").change) < 1e-6
+    mixed = "and now # here"  # what the reader gives depends on the token that is drawn
+    changes = [resampled(READER, seed, mixed).change for seed in range(9)]
+    assert changes == [resampled(READER, seed, mixed).change for seed in range(9)]
+    assert len(set(changes)) > 1
+
+
+def test_a_texts_head_outputs_can_be_read_in_a_batch_and_patched_as_an_edit(lens: Lens) -> None:
+    prompts = [(text, lens.tokenize(text)) for text in (TEXT, "a # b", WITHOUT)]
+    batch = lens.head_outputs_prepared(prompts, {0: [READER, DECOY]})
+    for (text, tokens), outputs in zip(prompts, batch, strict=True):
+        alone = lens.head_outputs(text, {0: [READER, DECOY]})
+        assert outputs[0][READER].shape == (len(tokens), EACH)
+        for head in (READER, DECOY):
+            np.testing.assert_allclose(outputs[0][head], alone[0][head], rtol=1e-6, atol=1e-6)
+    own = Patch(patch={0: [READER]}, values=batch[0], align=range(len(prompts[0][1])))
+    assert lens.intervene(TEXT, ANSWER, [own], draws=0).change == pytest.approx(0, abs=1e-6)
+    mean = Patch(patch={0: [READER]}, values=mean_output([batch[2]]))
+    assert lens.intervene(TEXT, ANSWER, [mean]).change < -0.5
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ({}, "no changes of attention"),
+        ({"patch": {0: [1]}}, "no prompt to take the outputs of heads from.*source="),
+        ({"ablate": {0: [1]}, "how": "resample"}, "no prompt to take the outputs of heads from.*source="),
+        ({"source": WITHOUT}, "nothing is taken from the source"),
+        ({"ablate": {0: [1]}, "source": WITHOUT}, "nothing is taken from the source"),
+        ({"patch": {0: [1]}, "source": "move # here"}, "the prompt has 21 tokens and the source 11.*align="),
+        ({"patch": {0: [9]}, "source": WITHOUT}, "layer 0 of .* has no head 9.*patch="),
+        ({"patch": {7: [1]}, "source": WITHOUT}, "no attention to read in layer 7.*patch="),
+        ({"ablate": {7: [1]}, "how": "resample", "source": WITHOUT}, "no attention to read in layer 7.*ablate="),
+        ({"patch": {}, "source": WITHOUT}, "patch names no heads"),
+        ({"patch": {0: []}, "source": WITHOUT}, "patch names no heads"),
+        ({"patch": {0: [1]}, "source": 3}, "source is of type int"),
+        ({"patch": {0: [1]}, "source": WITHOUT, "align": {}}, "align matches no tokens"),
+        ({"patch": {0: [1]}, "source": WITHOUT, "align": {40: 1}}, "no token 40 in the prompt"),
+        ({"patch": {0: [1]}, "source": WITHOUT, "align": {1: 40}}, "no token 40 in the source"),
+        ({"patch": {0: [1]}, "source": WITHOUT, "align": {-1: 4}}, "align can't be -1"),
+        (
+            {"ablate": {0: [1]}, "how": "resample", "source": WITHOUT, "align": {1: 4}},
+            "no heads are patched along the alignment",
+        ),
+        ({"ablate": {0: [1]}, "how": "resample", "source": "a"}, "no token besides the first"),
+        ({"ablate": {0: [1]}, "how": "resampel"}, "zero, mean, resample"),
+        ({"hide": "#", "how": "resample"}, "'renormalise' or 'zero'"),
         ({"hide": "re:zzz"}, "matches no token"),
         ({"hide": "#", "how": "soft"}, "how.*'renormalise' or 'zero'"),
         ({"hide": "#", "queries": "lst"}, "matches no token"),

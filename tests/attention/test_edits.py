@@ -15,6 +15,7 @@ from attnscope import AttnscopeError, Lens
 from attnscope.attention.interface import implementation, quiet
 from attnscope.edits.attention.ablate import Ablate
 from attnscope.edits.attention.hide import Hide
+from attnscope.edits.attention.patch import Patch
 from tests.attention.architectures import GROUPED
 from tests.models import tiny
 from tests.plugin.attnscope_dummy.sharpen import Sharpen
@@ -126,7 +127,12 @@ def test_a_head_ablated_to_its_mean_gives_every_token_the_same(lens: Lens) -> No
         (Hide(hide=(3,), heads=(9,)), "no head 9"),
         (Hide(hide=(3,), heads=(9,), how="zero"), "no head 9"),
         (Hide(hide=(3,), layers=(99,)), "no attention to edit in layer 99"),
-        (Ablate(ablate={0: (1,)}, how="values", values={0: {1: (1.0, 2.0)}}), "8 values, 2 are given"),
+        (Patch(patch={0: (1,)}, values={0: {1: (1.0, 2.0)}}), "8 values, 2 are given"),
+        (Patch(patch={0: (9,)}, values={0: {9: np.ones(8)}}), "layer 0 of .* has no head 9"),
+        (Patch(patch={99: (0,)}, values={99: {0: np.ones(8)}}), "no attention to edit in layer 99"),
+        (Patch(patch={0: (1,)}, values={0: {1: np.ones((29, 8))}}), "the values are of 29 tokens, the prompt has 30"),
+        (Patch(patch={0: (1,)}, values={0: {1: np.ones((1, 8))}}), "the values are of 1 tokens, the prompt has 30"),
+        (Patch(patch={0: (1,)}, values={0: {1: np.ones(8)}}, align=[0] * 31), "alignment is of 31 tokens"),
         (Hide(hide=(40,)), "no token 40"),
     ],
 )

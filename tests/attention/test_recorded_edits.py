@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from torch import Tensor
 from attnscope import AttnscopeError, record
 from attnscope.edits.attention.ablate import Ablate
 from attnscope.edits.attention.hide import Hide
+from attnscope.edits.attention.patch import Patch
 from tests.attention import architectures
 from tests.attention.intervened import ByHand, changed
 
@@ -49,9 +51,35 @@ def test_tokens_written_with_a_cache_are_those_of_whole_forwards_changed_by_hand
         assert not step.received.values[:, 1:, :, :, kept].any()
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_patched_prompt_is_written_on_with_a_cache_as_by_whole_forwards_patched_by_hand(name: str) -> None:
+    """The tokens that are written keep their own outputs, or get the one vector that is for every token."""
+    model: Any = architectures.tiny(name)
+    values = np.random.default_rng(0).normal(size=(20, 8)).astype(np.float32)
+    everywhere = np.linspace(-1, 1, 8, dtype=np.float32)
+    edits = [
+        Patch(patch={1: (3,)}, values={1: {3: values}}, align=tuple(range(20))),
+        Patch(patch={0: (1,)}, values={0: {1: everywhere}}),
+    ]
+    with torch.no_grad(), record(model, queries=["last"], edits=edits):
+        out = model.generate(
+            IDS, max_new_tokens=9, do_sample=False, output_logits=True, return_dict_in_generate=True, eos_token_id=None
+        )
+    hand = ByHand(
+        outputs={
+            (1, 3): lambda output: torch.cat([torch.tensor(values)[None], output[:, 20:]], 1),
+            (0, 1): lambda output: torch.tensor(everywhere).expand_as(output),
+        }
+    )
+    with changed(model, hand):
+        want = model(input_ids=out.sequences[:, :-1]).logits[0, 19:]
+    torch.testing.assert_close(torch.stack(out.logits)[:, 0], want, atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
+        (Patch(patch={0: (1,)}, values={0: {1: np.ones((20, 8))}}), "values are of 20 tokens, the prompt has 21"),
         (Ablate(ablate={0: (9,)}), "no head 9"),
         (Ablate(ablate={7: (0,)}), "no attention to edit in layer 7"),
         (Hide(hide=(40,)), "no token 40"),

@@ -100,12 +100,13 @@ def test_a_part_of_an_error_may_mix_words_and_parameters() -> None:
 
 # fmt: off
 PYTHON_ONLY = {
-    "answer", "beside", "classes", "columns", "condition", "conditions", "csv", "edits", "every", "folder", "head",
-    "ids", "keys", "layer", "loaded", "measure", "minus", "name", "number", "other", "path",
-    "rounds", "rows", "rule", "sample", "share", "text", "texts", "tokenizer",
+    "align", "beside", "classes", "columns", "condition", "conditions", "csv", "edits", "every", "folder", "head",
+    "ids", "keys", "layer", "loaded", "measure", "minus", "name", "number", "other", "over", "patch", "path",
+    "rounds", "rows", "rule", "sample", "share", "text", "texts", "tokenizer", "window",
 }
 # fmt: on
-"""The command line takes one text and no positions, and shows tables instead of letting you ask a record or a run."""
+"""The command line takes one text and no positions, shows tables instead of letting you ask a record or a run, and has
+no sweeps and no patching."""
 
 Helpers = dict[tuple[str, str], tuple[int, str]]
 """(file, function) -> at which place, and under which name, a function takes the name of a parameter."""

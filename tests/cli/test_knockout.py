@@ -40,6 +40,13 @@ def test_json_has_every_number(run: Run, model: Path) -> None:
     assert [each["token"] for each in heads["tokens"]] == ["#"]
 
 
+def test_ablated_heads_can_give_what_they_give_in_another_prompt(run: Run, model: Path) -> None:
+    words = ["knockout", TEXT, "--answer", "#", "--ablate", "0.1", "--draws", "0", "--json", "--model", model]
+    outcomes = [run(*words, *how) for how in ((), ("--how", "resample", "--source", "a b # c"))]
+    changes = [json.loads(done.out)["knockouts"]["heads"]["change"] for done in outcomes]
+    assert changes[0] != changes[1] != 0
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -47,6 +54,10 @@ def test_json_has_every_number(run: Run, model: Path) -> None:
         (["--answer", "#"], ("nothing to knock out",)),
         (["--answer", "#", "--hide", "hash=#", "--ablate", "0.1"], ("at once",)),
         (["--answer", "#", "--ablate", "0"], ("--ablate", "LAYER.HEAD")),
+        (["--answer", "#", "--ablate", "0.1", "--how", "resample"], ("no prompt to take", "--source")),
+        (["--answer", "#", "--ablate", "0.1", "--source", "a b"], ("nothing is taken", "--how resample")),
+        (["--answer", "#", "--hide", "hash=#", "--source", "a b"], ("nothing is taken", "--source")),
+        (["--answer", "#", "--ablate", "0.1", "--how", "soft"], ("--how", "zero, mean, resample")),
         (["--answer", "#", "--ablate", "0.9"], ("no head 9", "heads 0")),
         (["--answer", "#", "--ablate", "9.0"], ("layer 9", "layers 0")),
         (["--answer", "#", "--hide", "q=re:Q"], ("matches no token",)),

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from pydantic import TypeAdapter, ValidationError
 
 from attnscope.edits.attention import ATTENTION_EDITS, AnyAttentionEdit
 from attnscope.edits.attention.ablate import Ablate
+from attnscope.edits.attention.head_outputs import mean_output, resampled
 from attnscope.edits.attention.hide import Hide
+from attnscope.edits.attention.patch import Patch
 from attnscope.errors import AttnscopeError
 from attnscope.text.rules import Tokenized
 from attnscope.text.segments import Span
@@ -104,14 +108,89 @@ def test_layers_say_where_an_edit_applies() -> None:
     assert (ablate.heads_of(2), ablate.heads_of(1)) == ((0, 3), ())
 
 
-def test_given_outputs_belong_to_exactly_the_ablated_heads() -> None:
-    edit = Ablate(ablate={1: [0]}, how="values", values={1: {0: (0.5, -1.0)}})
-    assert edit.value_of(1, 0) == (0.5, -1.0)
-    assert edit.value_of(0, 0) is None
-    with pytest.raises(ValidationError, match="layer 1, head 2"):
-        Ablate(ablate={1: [0, 2]}, how="values", values={1: {0: (0.5,)}})
-    with pytest.raises(ValidationError, match="values need how: values"):
-        Ablate(ablate={1: [0]}, values={1: {0: (0.5,)}})
+def chance(seed: int) -> Random:
+    return Random(seed)  # noqa: S311
+
+
+OUTPUTS = torch.randn(4, 3, 2)  # of four tokens and three heads
+
+
+def test_given_values_replace_the_output_of_the_patched_heads_alone() -> None:
+    before, values = OUTPUTS.clone(), np.arange(8.0).reshape(4, 2)
+    after = Patch(patch={1: [2]}, values={1: {0: values, 2: values}}).placed(PROMPT).outputs(OUTPUTS, 1, Q)
+    torch.testing.assert_close(after[:, 2], torch.arange(8.0).view(4, 2))
+    torch.testing.assert_close(after[:, :2], OUTPUTS[:, :2])
+    torch.testing.assert_close(OUTPUTS, before)  # what is given stays as it is
+
+
+def test_an_alignment_says_which_value_each_token_gets_and_which_tokens_keep_their_own() -> None:
+    values = np.arange(6.0).reshape(3, 2)
+    edit = Patch(patch={1: [0]}, values={1: {0: values}}, align=(None, 2, 0)).placed(PROMPT)
+    after = edit.outputs(OUTPUTS, 1, Q)[:, 0]
+    torch.testing.assert_close(after[[0, 3]], OUTPUTS[[0, 3], 0])
+    torch.testing.assert_close(after[[1, 2]], torch.tensor([[4.0, 5.0], [0.0, 1.0]]))
+    torch.testing.assert_close(edit.outputs(OUTPUTS[2:], 1, Q[2:])[:, 0], after[2:])  # later tokens, with a cache
+    torch.testing.assert_close(edit.outputs(OUTPUTS[3:], 1, Q[3:]), OUTPUTS[3:])
+
+
+def test_one_vector_is_for_every_token() -> None:
+    edit = Patch(patch={1: [0]}, values={1: {0: (1.0, 2.0)}})
+    after = edit.placed(PROMPT).outputs(OUTPUTS, 1, Q)[:, 0]
+    torch.testing.assert_close(after, torch.tensor([1.0, 2.0]).expand(4, 2))
+    aligned = edit.model_copy(update={"align": (None, 0)}).placed(PROMPT).outputs(OUTPUTS, 1, Q)[:, 0]
+    torch.testing.assert_close(aligned[1], after[1])
+    torch.testing.assert_close(aligned[[0, 2, 3]], OUTPUTS[[0, 2, 3], 0])
+
+
+def test_controls_of_a_patch_are_other_heads_with_values_of_their_own() -> None:
+    values = {head: np.full(2, head) for head in (0, 1, 2, 5)}
+    edit = Patch(patch={1: [1]}, values={1: values})
+    drawn = [edit.control(PROMPT, {1: 4}, chance(seed)) for seed in range(30)]
+    assert {each.patch[1] for each in drawn if each is not None} == {(0,), (2,)}
+    assert Patch(patch={1: [1]}, values={1: {1: values[1]}}).control(PROMPT, {1: 4}, chance(0)) is None
+
+
+def test_a_mean_counts_every_token_of_every_text_the_same() -> None:
+    texts = [{0: {3: np.array([[1.0, 0.0]])}}, {0: {3: np.array([[2.0, 0.0], [6.0, 3.0]], np.float32)}}]
+    np.testing.assert_allclose(mean_output(iter(texts))[0][3], [3.0, 1.0])
+
+
+def test_resampling_keeps_the_first_token_apart_and_follows_its_seed() -> None:
+    drawn = [resampled(200, 5, chance(seed)) for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert drawn[0][0] == 0
+    assert set(drawn[0][1:]) == {1, 2, 3, 4}
+    assert resampled(1, 1, chance(0)) == (0,)
+    with pytest.raises(AttnscopeError, match="no token besides the first"):
+        resampled(2, 1, chance(0))
+
+
+@pytest.mark.parametrize(
+    ("values", "more", "words"),
+    [
+        ({1: {1: [1.0]}}, {}, "no values for layer 1, head 0"),
+        ({1: {0: [np.nan]}}, {}, "not finite"),
+        ({1: {0: np.ones((2, 2, 2))}}, {}, r"shape \(2, 2, 2\)"),
+        ({1: {0: np.ones((2, 0))}}, {}, r"shape \(2, 0\)"),
+        ({1: {0: "ab"}}, {}, "not numbers"),
+        ({1: {0: [[1.0], [1.0, 2.0]]}}, {}, "not numbers"),
+        ([1.0], {}, "not arrays by layer and head"),
+        ({1: {0: np.ones((2, 2)), 1: np.ones((3, 2))}}, {}, "different numbers of tokens"),
+        ({1: {0: np.ones((2, 2))}}, {"align": (0, 2)}, "names token 2, and the values have 2"),
+        ({1: {0: np.ones((2, 2))}}, {"align": (None,)}, "no token a counterpart"),
+        ({1: {0: np.ones((2, 2))}}, {"layers": (1,)}, "already names the layers"),
+    ],
+)
+def test_values_that_cannot_be_outputs_are_refused(values: Any, more: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        Patch(patch={1: [0]}, values=values, **more)
+
+
+def test_the_values_of_a_patch_are_no_part_of_its_schema_or_its_text() -> None:
+    edit = Patch(patch={1: [0]}, values={1: {0: np.ones((2, 2))}}, align=(0, None))
+    assert "values" not in Patch.model_json_schema()["properties"]
+    assert edit.model_dump(mode="json") == {"layers": "all", "patch": {"1": [0]}, "align": [0, None]}
+    assert "values" not in repr(edit)
 
 
 @pytest.mark.parametrize(
@@ -137,4 +216,4 @@ def test_an_edit_is_data_and_can_be_stored_and_read_back() -> None:
     family = TypeAdapter(AnyAttentionEdit)
     for edit in (Hide(hide="segment:question", layers=(1,)), Ablate(ablate={1: [0]}, how="mean")):
         assert family.validate_json(family.dump_json(edit)) == edit
-    assert set(ATTENTION_EDITS.built_in) == {"hide", "ablate"}
+    assert set(ATTENTION_EDITS.built_in) == {"hide", "ablate", "patch"}

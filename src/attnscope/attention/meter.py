@@ -22,6 +22,7 @@ from attnscope.attention.blame import not_finite
 from attnscope.attention.device import input_device
 from attnscope.attention.forward import Forward, may_stop, measure_forward
 from attnscope.attention.groups import Rows, present, row_weights
+from attnscope.attention.head_outputs import KeptOutputs
 from attnscope.attention.interface import has_foreign_attention
 from attnscope.attention.probe import Probe, padded
 from attnscope.attention.proof import Path, Proof, looked_at, paths_of, prove, refuse_row_sums
@@ -121,6 +122,29 @@ class Meter:
             own = [None] * len(prompts) if rows is None else [[each] for each in rows]
             return [self._batch([prompt], request, each)[0] for prompt, each in zip(prompts, own, strict=True)]
         return self._batch(prompts, request, rows)
+
+    def head_outputs(
+        self, prompts: Sequence[Sequence[int]], heads: Mapping[int, Sequence[int]]
+    ) -> list[dict[int, dict[int, NDArray[Any]]]]:
+        """What heads give for each prompt of a batch, by layer and head: (tokens, width), as it would get it alone."""
+        request = Request(["all"], self.readable)
+        proof = self.proof(request)
+        if proof.eager is not None:
+            raise AttnscopeError(
+                f"the outputs of {self.name}'s heads can't be read",
+                where=type(self.model).__name__,
+                allowed="models that follow transformers' attention interface",
+                todo="switch heads off instead, or choose another model",
+            )
+        lengths = [len(prompt) for prompt in prompts]
+        mixed = len(set(lengths)) > 1
+        if len(prompts) > 1 and self._batch_paths(request, few=False, mixed=mixed) is None:
+            return [self.head_outputs([prompt], heads)[0] for prompt in prompts]
+        kept = KeptOutputs(self.name, heads, lengths, stop=may_stop(self.model))
+        self.refuse_edits(kept)
+        causal = self._causal(proof, request)
+        self._forward(prompts, replace(request, layers=[], edits=kept), None, causal=causal, proof=proof)
+        return kept.prompts
 
     def refuse_edits(self, edits: Edits) -> None:
         """Edits of what the model does not have."""

@@ -111,11 +111,11 @@ class Recorder:
         """The attention output (B, Sq, H, Dv) of this call; None for a model that computes it itself."""
         self.calls[layer] += 1
         output = self._output(layer, call, own)
-        return None if output is None else self.wanted.edits.output(layer, output)
+        return None if output is None else self.wanted.edits.output(layer, output, call)
 
     def _output(self, layer: int, call: AnyCall, own: Own | None) -> Tensor | None:
         wanted = self.wanted
-        touched = wanted.edits.touch(layer)
+        touched = wanted.edits.touch_weights(layer)
         if layer not in wanted.layers and not touched:
             is_own = not isinstance(call, Call) or call.native or call.own_output
             return plain_output(call, self._views, own if is_own else None)

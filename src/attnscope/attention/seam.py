@@ -11,11 +11,13 @@ from torch import Tensor
 
 from attnscope.arguments import in_words
 from attnscope.attention.ask import WeightsEdit
+from attnscope.attention.blame import shaped
 from attnscope.attention.call import AnyCall
 from attnscope.edits.attention import ATTENTION_EDITS, AttentionEdit
 from attnscope.edits.attention.ablate import Ablate
 from attnscope.edits.attention.hide import Hide
 from attnscope.errors import AttnscopeError, Parameter
+from attnscope.models.memory import is_out_of_memory
 from attnscope.text.rules import Tokenized
 
 
@@ -29,6 +31,9 @@ class Edits(Protocol):
     def touch(self, layer: int) -> bool:
         """Whether anything is changed in a layer."""
 
+    def touch_weights(self, layer: int) -> bool:
+        """Whether attention weights are changed in a layer; if not, the model's own output is what is edited."""
+
     def hidden(self, layer: int, call: AnyCall) -> Tensor | None:
         """(B or 1, H or 1, Sq, Sk): True where a key is hidden from a query before softmax; None if none is."""
 
@@ -38,7 +43,7 @@ class Edits(Protocol):
     def reweighted(self, layer: int, weights: Tensor, call: AnyCall) -> Tensor:
         """All changed weights (B, H, Sq, Sk) of a model that makes its output from them itself."""
 
-    def output(self, layer: int, output: Tensor) -> Tensor:
+    def output(self, layer: int, output: Tensor, call: AnyCall) -> Tensor:
         """The attention output (B, Sq, H, Dv) as the model is to get it."""
 
     def named(self, every: Sequence[int]) -> dict[int, set[int]]:
@@ -53,6 +58,9 @@ class NoEdits:
     def touch(self, layer: int) -> bool:
         return False
 
+    def touch_weights(self, layer: int) -> bool:
+        return False
+
     def hidden(self, layer: int, call: AnyCall) -> Tensor | None:
         return None
 
@@ -62,7 +70,7 @@ class NoEdits:
     def reweighted(self, layer: int, weights: Tensor, call: AnyCall) -> Tensor:
         return weights
 
-    def output(self, layer: int, output: Tensor) -> Tensor:
+    def output(self, layer: int, output: Tensor, call: AnyCall) -> Tensor:
         return output
 
     def named(self, every: Sequence[int]) -> dict[int, set[int]]:
@@ -82,6 +90,9 @@ class PlacedEdits:
 
     def touch(self, layer: int) -> bool:
         return any(edit.applies_to(layer) for edits in self.prompts for edit in edits)
+
+    def touch_weights(self, layer: int) -> bool:
+        return any(edit.changes == "weights" and edit.applies_to(layer) for edits in self.prompts for edit in edits)
 
     def hidden(self, layer: int, call: AnyCall) -> Tensor | None:
         masks = [[edit for edit in edits if _masks(edit) and edit.applies_to(layer)] for edits in self.prompts]
@@ -106,37 +117,37 @@ class PlacedEdits:
     def reweighted(self, layer: int, weights: Tensor, call: AnyCall) -> Tensor:
         edit = self.weights(layer, call)
         changed = weights.clone()
-        for prompt, ablations in enumerate(self._ablations(layer)):
+        for prompt, changes in enumerate(self._of_outputs(layer)):
             if edit is not None:
                 q = torch.arange(call.queries, device=call.device) + call.first
                 k = torch.arange(call.keys, device=call.device)
                 changed[prompt] = edit(changed[prompt], prompt, range(call.heads), q, k)
-            for ablation in ablations:
-                if ablation.how != "zero":
+            for each in changes:
+                if not isinstance(each, Ablate) or each.how != "zero":
                     raise AttnscopeError(
                         "the output of this model's heads can't be replaced, only switched off",
-                        where="ablate: how",
-                        allowed="zero",
-                        todo="choose how: zero, or a model that follows transformers' attention interface",
+                        where=Parameter("edits"),
+                        allowed="ablate with how: zero",
+                        todo="switch heads off, or choose a model that follows transformers' attention interface",
                     )
-                changed[prompt, list(ablation.heads_of(layer))] = 0
+                changed[prompt, list(each.heads_of(layer))] = 0
         return changed
 
-    def _ablations(self, layer: int) -> list[list[Ablate]]:
-        """By prompt."""
+    def _of_outputs(self, layer: int) -> list[list[AttentionEdit]]:
+        """By prompt, the edits that change outputs of heads."""
         return [
-            [edit for edit in edits if isinstance(edit, Ablate) and edit.applies_to(layer)] for edits in self.prompts
+            [edit for edit in edits if edit.changes == "outputs" and edit.applies_to(layer)] for edits in self.prompts
         ]
 
-    def output(self, layer: int, output: Tensor) -> Tensor:
-        ablations = self._ablations(layer)
-        if not any(ablations):
+    def output(self, layer: int, output: Tensor, call: AnyCall) -> Tensor:
+        changes = self._of_outputs(layer)
+        if not any(changes):
             return output
-        changed = output.clone()
-        for prompt, edits in enumerate(ablations):
-            for edit in edits:
-                for head in edit.heads_of(layer):
-                    changed[prompt, :, head] = self._replacement(edit, layer, head, output[prompt, :, head], prompt)
+        changed, first = output.clone(), call.first + call.gone
+        for prompt, edits in enumerate(changes):
+            real = output[prompt, : self.lengths[prompt] - first]  # pads come last
+            q = torch.arange(first, first + len(real), device=output.device)
+            changed[prompt, : len(real)] = _output(edits, real, layer, q)
         return changed
 
     def named(self, every: Sequence[int]) -> dict[int, set[int]]:
@@ -146,28 +157,14 @@ class PlacedEdits:
                 found.setdefault(layer, set()).update(heads)
         return found
 
-    def _replacement(self, edit: Ablate, layer: int, head: int, output: Tensor, prompt: int) -> Tensor:
-        """What a head's output (Sq, Dv) is replaced by."""
-        if edit.how == "zero":
-            return torch.zeros_like(output)
-        if edit.how == "mean":
-            if len(output) < self.lengths[prompt]:
-                raise AttnscopeError(
-                    "a head's mean output is not known where the first tokens come from a cache",
-                    where="ablate: how",
-                    allowed="mean in forwards of whole texts; zero or values with a cache",
-                    todo="choose another replacement, or run the model with use_cache=False",
-                )
-            return output[: self.lengths[prompt]].mean(0).expand_as(output)
-        values = output.new_tensor(edit.value_of(layer, head))
-        if values.shape != output.shape[1:]:
-            raise AttnscopeError(
-                f"the output of layer {layer} head {head} has {output.shape[1]} values, {len(values)} are given",
-                where="ablate: values",
-                allowed=f"{output.shape[1]} numbers",
-                todo="give a vector of the head's size",
-            )
-        return values.expand_as(output)
+
+def _output(edits: Sequence[AttentionEdit], outputs: Tensor, layer: int, q: Tensor) -> Tensor:
+    """Outputs (rows, heads, width) of one prompt -> the changed ones."""
+    for edit in edits:
+        with ATTENTION_EDITS.blamed(edit.key, "outputs", excused=is_out_of_memory):
+            changed = edit.outputs(outputs, layer, q)
+        outputs = shaped(ATTENTION_EDITS, edit.key, "outputs", changed, outputs.shape)
+    return outputs
 
 
 def placed_in(prompt: Tokenized, edits: Sequence[AttentionEdit]) -> list[AttentionEdit]:

@@ -40,8 +40,12 @@ def knockout(
     how: Annotated[
         str | None,
         typer.Option(
-            help="Of --hide: renormalise (as if masked) or zero (other weights stay). Of --ablate: zero or mean."
+            help="Of --hide: renormalise (as if masked) or zero (other weights stay). Of --ablate: zero, mean (over "
+            "the prompt) or resample (from --source)."
         ),
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option(help="With --how resample: a prompt whose random tokens the heads' outputs come from.")
     ] = None,
     draws: Annotated[int, typer.Option(help="How often as much is hidden or switched off at random, to compare.")] = 20,
     seed: Annotated[int, typer.Option(help="The seed of these draws.")] = 0,
@@ -89,7 +93,7 @@ def knockout(
     if ablated:
         variants["heads"] = {"ablate": ablated}
     outcomes = {
-        name: lens.intervene(words, answer, **each, how=how, chat=chat, draws=draws, seed=seed)  # type: ignore[arg-type]
+        name: lens.intervene(words, answer, **each, how=how, source=source, chat=chat, draws=draws, seed=seed)  # type: ignore[arg-type]
         for name, each in variants.items()
     }
     if as_json:

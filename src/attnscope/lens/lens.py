@@ -52,6 +52,7 @@ from attnscope.lens.arguments import (
     texts_or_chats_of,
 )
 from attnscope.lens.intervening import HEADS, Answered, controls_of, sweep_table, swept
+from attnscope.lens.patching import FromSource, Heads, alignment_of, heads_of, refuse_without_source, resampled_heads
 from attnscope.lens.placed import placed_edits, with_named_rows
 from attnscope.measures.received import RECEIVED
 from attnscope.models.in_memory import adapters_are_off, in_memory
@@ -274,6 +275,27 @@ class Lens:
             records.append(record if known is None else record.of_heads(known))
         return records
 
+    def head_outputs(
+        self, text: str, heads: Mapping[int, Sequence[int]], *, chat: bool = False
+    ) -> dict[int, dict[int, NDArray[Any]]]:
+        """What heads give at each token of a text, by layer and head: arrays (tokens, width).
+
+            lens.head_outputs(text, {18: [6, 7]})[18][6]
+
+        That is what the head makes of the values it looks at, before the output projection, in float32 unless the model
+        is wider. heads: by layer. `Patch` puts it into another text.
+        """
+        rendered = self.render(text) if chat else text_of(text)
+        return self.head_outputs_prepared([(rendered, self.tokenize(rendered, chat=chat))], heads)[0]
+
+    def head_outputs_prepared(
+        self, prompts: Sequence[tuple[str, Sequence[Token]]], heads: Mapping[int, Sequence[int]]
+    ) -> list[dict[int, dict[int, NDArray[Any]]]]:
+        """`head_outputs` for several prompts in one forward, each a text and its tokens; as each would get it alone."""
+        ids = [self._known([token.id for token in tokens]) for _, tokens in prompts_of(prompts)]
+        refuse_if_too_long(max(map(len, ids)), self.name, self.loaded.context)
+        return self._meter.head_outputs(ids, heads_of(heads, "heads", self.name, self.heads_by_layer))
+
     def log_probs(
         self, text: str, answer: str, *, chat: bool = False, edits: Sequence[AttentionEdit] = ()
     ) -> NDArray[np.float64]:
@@ -297,6 +319,9 @@ class Lens:
         layers: Sequence[int] | None = None,
         heads: Sequence[int] | None = None,
         how: str | None = None,
+        patch: Mapping[int, Sequence[int]] | None = None,
+        source: str | None = None,
+        align: Mapping[int, int] | None = None,
         chat: bool = False,
         draws: int = 10,
         seed: int = 0,
@@ -307,16 +332,31 @@ class Lens:
 
         hide: keys, by a class rule or by position, that the tokens that write the answer can't see, or other `queries`,
         in these layers and heads (all by default); how: `renormalise`, as if they were masked, or `zero`. ablate: heads
-        by layer whose output is replaced by zeros, or by its `mean` over the prompt (how). edits: any others, instead
-        or as well. draws: how often as much is changed at random, to compare with; seed: of these draws. Segments are
-        `prompt` and `answer`; positions and query groups count the answer's tokens too.
+        by layer whose output is replaced by zeros, by its `mean` over the prompt or, with `resample`, by what the head
+        gives at random tokens of another prompt, the source (how). patch: heads by layer whose output at each token is
+        replaced by that in the source, followed by the same answer; align: the position in the source for each position
+        to patch, by default one by one. edits: any others, instead or as well. draws: how often as much is changed at
+        random, to compare with; seed: of all that is drawn. Segments are `prompt` and `answer`; positions and query
+        groups count the answer's tokens too.
         """
         answered = self._answered(text, answer, chat=chat)
-        wanted = [*edits_of(list(edits)), *named_edits(hide, ablate, queries, layers, heads, how)]
-        refuse_if_empty(wanted, "changes of attention to make: give hide, ablate or edits", "edits")
+        count = count_of(draws, "draws", "choose how often to draw; 0 for no control", least=0)
+        resample = resampled_heads(ablate, how)
+        given = FromSource(
+            patch=self._heads(patch, "patch"),
+            resample=self._heads(resample, "ablate"),
+            align=alignment_of(align),
+            seed=whole_number(seed),
+        )
+        wanted = edits_of(list(edits))
+        if resample is None:
+            wanted += named_edits(hide, ablate, queries, layers, heads, how)
+        else:
+            wanted += named_edits(hide, None, queries, layers, heads, None)
+        wanted += self._patches(answered, given, source, answer, chat=chat, controlled=count > 0)
+        refuse_if_empty(wanted, "changes of attention to make: give hide, ablate, patch or edits", "edits")
         placed = placed_in(answered.prompt, wanted)
         self._meter.refuse_edits(PlacedEdits([placed], [len(answered.prompt.tokens)]))
-        count = count_of(draws, "draws", "choose how often to draw; 0 for no control", least=0)
         controls, words = controls_of(placed, answered.prompt, self.heads_by_layer, count, whole_number(seed))
         before, (after, *drawn) = self.scores(answered, [placed, *controls])
         ids = answered.ids[: answered.start]
@@ -360,6 +400,22 @@ class Lens:
         ]
         before, scores = self.scores(answered, [*placed, *(control for controls in drawn for control in controls)])
         return sweep_table(variants, before, scores, [len(each) for each in drawn], answered.answer_ids)
+
+    def _patches(
+        self, answered: Answered, given: FromSource, source: str | None, answer: str, *, chat: bool, controlled: bool
+    ) -> list[AttentionEdit]:
+        """The edits that take outputs of heads from another prompt. controlled: with those of their layers' others."""
+        refuse_without_source(given, source)
+        if source is None:
+            return []
+        other = self._answered(text_of(source, "source"), answer, chat=chat)
+        every = {layer: list(range(self.heads_by_layer[layer])) for layer in given.heads}
+        values = self._meter.head_outputs([self._known(other.ids)], every if controlled else given.heads)[0]
+        return given.edits(answered, other, values)
+
+    def _heads(self, given: object, what: str) -> Heads:
+        """Heads by layer; none if none are named."""
+        return {} if given is None else heads_of(given, what, self.name, self.heads_by_layer)
 
     def scores(self, answered: Answered, variants: Sequence[Variant]) -> tuple[Scores, list[Scores]]:
         """What the model makes of an answer, as it is and under each variant: edits with positions in the text."""

@@ -6,72 +6,60 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from attnscope.edits.attention.edit import AttentionEdit, Number, Numbers, each_once
+from attnscope.edits.attention.edit import AttentionEdit
+from attnscope.edits.attention.heads import HeadsByLayer, as_many_others
+from attnscope.errors import AttnscopeError
 from attnscope.text.rules import Tokenized
 
 
 class Ablate(AttentionEdit):
-    """Replaces the output of heads: what they add to the residual stream."""
+    """Replaces the output of heads, which is what they add to the residual stream, by nothing or by its mean."""
 
     key: ClassVar[str] = "ablate"
     changes: ClassVar[Literal["weights", "outputs"]] = "outputs"
     control_words: ClassVar[str] = "as many random heads of the same layers"
     words: ClassVar[Mapping[str, str]] = {"heads": "ablate"}
 
-    ablate: dict[Number, Numbers] = Field(min_length=1, description="Heads by layer, both from 0: {8: [0, 3]}.")
-    how: Literal["zero", "mean", "values"] = Field(
-        "zero",
-        description="The replacement: zeros, each head's mean output over the prompt's tokens, or the given values.",
+    ablate: HeadsByLayer = Field(description="Heads by layer, both from 0: {8: [0, 3]}.")
+    how: Literal["zero", "mean"] = Field(
+        "zero", description="The replacement: zeros, or each head's mean output over the prompt's tokens."
     )
-    values: dict[Number, dict[Number, tuple[float, ...]]] = Field(
-        default_factory=dict, description="With how: values, one vector of the head's size per layer and head."
-    )
-
-    @field_validator("ablate")
-    @classmethod
-    def _heads_once(cls, data: dict[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
-        return {layer: each_once(heads) for layer, heads in sorted(data.items())}
 
     @model_validator(mode="after")
     def _whole(self) -> Ablate:
         if self.layers != "all":
             raise PydanticCustomError("one_of", "ablate already names the layers; remove layers")
-        given = {(layer, head) for layer, heads in self.values.items() for head in heads}
-        wanted = {(layer, head) for layer, heads in self.ablate.items() for head in heads}
-        if self.how != "values" and given:
-            raise PydanticCustomError("one_of", "values need how: values")
-        if self.how == "values" and given != wanted:
-            missing = sorted(wanted ^ given)[0]
-            what = "give values for exactly the ablated heads; check layer {layer}, head {head}"
-            raise PydanticCustomError("one_of", what, {"layer": missing[0], "head": missing[1]})
         return self
 
     def applies_to(self, layer: int) -> bool:
         return layer in self.ablate
 
     def heads_of(self, layer: int) -> tuple[int, ...]:
-        """The heads it replaces in a layer."""
+        """The heads it switches off in a layer."""
         return self.ablate.get(layer, ())
 
     def named(self, every: Sequence[int]) -> dict[int, tuple[int, ...]]:
         return dict(self.ablate)
 
-    def value_of(self, layer: int, head: int) -> tuple[float, ...] | None:
-        """The given output of a head; None where it is zero or the mean."""
-        return self.values.get(layer, {}).get(head)
-
     def control(self, prompt: Tokenized, heads: Mapping[int, int], rng: Random) -> Self | None:
-        """As many other heads of each layer; None where a layer has too few, or with values, which belong to heads."""
-        drawn: dict[int, tuple[int, ...]] = {}
-        for layer, ablated in self.ablate.items():
-            others = [head for head in range(heads[layer]) if head not in ablated]
-            if len(others) < len(ablated) or self.how == "values":
-                return None
-            drawn[layer] = tuple(sorted(rng.sample(others, len(ablated))))
-        return self.model_copy(update={"ablate": drawn})
+        """As many other heads of each layer; None where a layer has too few."""
+        drawn = as_many_others(self.ablate, {layer: range(heads[layer]) for layer in self.ablate}, rng)
+        return None if drawn is None else self.model_copy(update={"ablate": drawn})
 
-    def weights(self, weights: Any, layer: int, heads: Any, q: Any, k: Any) -> Any:
-        raise TypeError("ablate changes the outputs of heads, not their attention weights")
+    def outputs(self, outputs: Any, layer: int, q: Any) -> Any:
+        changed, heads = outputs.clone(), list(self.heads_of(layer))
+        changed[:, heads] = self._mean(outputs[:, heads], q) if self.how == "mean" else 0
+        return changed
+
+    def _mean(self, outputs: Any, q: Any) -> Any:
+        if int(q[0]) > 0:
+            raise AttnscopeError(
+                "a head's mean output is not known where the first tokens come from a cache",
+                where="ablate: how",
+                allowed="mean in forwards of whole texts; zero with a cache",
+                todo="choose another replacement, or run the model with use_cache=False",
+            )
+        return outputs.mean(0)

@@ -87,6 +87,14 @@ class AttentionEdit(Spec):
         """
         raise NotImplementedError
 
+    def outputs(self, outputs: Any, layer: int, q: Any) -> Any:
+        """Changed outputs of a layer's heads, for edits whose `changes` is "outputs"; called as `weights` is.
+
+        outputs (rows, heads, width): what each head makes of the values it looks at, before the output projection.
+        q (rows,): positions of the rows. Return a new tensor of the same shape; don't change the given one.
+        """
+        raise NotImplementedError
+
 
 def each_once(numbers: Any) -> Any:
     """For validators: numbers in order, refused if one of them is given twice."""
