@@ -42,6 +42,9 @@ STUDY: dict[str, Any] = {
         {"name": "best", "ablate": {"heads": "top 2 by context"}},
         {"name": "matched", "matched": "like best"},
         {"name": "near", "matched": "like no question"},
+        {"name": "mean", "ablate": {"heads": {1: [0, 2]}, "how": "mean"}},
+        {"name": "resampled", "ablate": {"heads": {0: [1]}, "how": "resample"}},
+        {"name": "patched", "patch": {"heads": {0: [0, 1], 1: [3]}, "from": "asked"}},
         {"name": "by layer", "sweep": {"hide": {"keys": "question"}, "over": "layers"}},
         {"name": "by head", "sweep": {"ablate": {}, "over": "heads"}},
         {"name": "by class", "sweep": {"hide": {"from": "last"}, "over": "classes"}},
@@ -146,6 +149,73 @@ def test_hiding_keys_in_a_study_is_what_eager_attention_gives_with_that_mask(run
             )
 
 
+def outputs_of(lens: Lens, text: str, answer: str = "") -> dict[tuple[int, int], torch.Tensor]:
+    """What every head gives at each token, from a hook in eager attention."""
+    more = lens.tokenizer(answer, add_special_tokens=False)["input_ids"] if answer else []
+    ids = [*(token.id for token in lens.tokenize(text)), *more]
+    found: dict[tuple[int, int], torch.Tensor] = {}
+
+    def keep(layer: int, head: int) -> Any:
+        def noted(output: torch.Tensor) -> torch.Tensor:
+            found[layer, head] = output[0].clone()
+            return output
+
+        return noted
+
+    hand = ByHand(outputs={(layer, head): keep(layer, head) for layer in range(2) for head in range(HEADS)})
+    with changed(lens.model, hand), torch.no_grad():
+        lens.model(input_ids=torch.tensor([ids]))
+    return found
+
+
+def text_of(prompt: int, question: str | None = None) -> str:
+    item = ITEMS[prompt]
+    return f"{item['context']}\n{question or item['question']}\nAnswer:"
+
+
+@pytest.mark.parametrize("prompt", range(3))
+def test_a_mean_is_over_the_tokens_of_all_the_studys_prompts(run: Run, lens: Lens, prompt: int) -> None:
+    every = [outputs_of(lens, text_of(number)) for number in range(3)]
+    means = {head: torch.cat([outputs[1, head] for outputs in every]).mean(0) for head in (0, 2)}
+    hand = ByHand(outputs={(1, head): mean.expand_as for head, mean in means.items()})
+    answer = ITEMS[prompt]["solution"]
+    assert row(run, "mean", prompt)["logprob"] == pytest.approx(by_hand(lens, prompt, answer, hand), abs=EXACT)
+
+
+@pytest.mark.parametrize("prompt", range(3))
+def test_a_patch_takes_each_token_that_both_conditions_have(run: Run, lens: Lens, prompt: int) -> None:
+    """The question is another one under `asked`: its tokens keep their own output, and those around it are patched."""
+    answer = ITEMS[prompt]["solution"]
+    ids, start = ids_of(lens, prompt, answer)
+    other = outputs_of(lens, text_of(prompt, "What?"), answer)
+    question = set(keys_of(lens, prompt, "question"))
+    after = max(question) + 1
+    length = len(other[0, 0])
+    places = {at: at if at < min(question) else at - len(ids) + length for at in range(len(ids)) if at not in question}
+    assert after in places
+    assert start in places
+
+    def patched(layer: int, head: int) -> Any:
+        def change(output: torch.Tensor) -> torch.Tensor:
+            new = output.clone()
+            for at, place in places.items():
+                new[0, at] = other[layer, head][place]
+            return new
+
+        return change
+
+    hand = ByHand(outputs={each: patched(*each) for each in ((0, 0), (0, 1), (1, 3))})
+    assert row(run, "patched", prompt)["logprob"] == pytest.approx(by_hand(lens, prompt, answer, hand), abs=EXACT)
+    at = {"intervention": "patched", "condition": "asked"}
+    assert not len(outcomes(run).filter(pl.col(key) == value for key, value in at.items()))
+
+
+def test_resampled_heads_change_the_answer_and_are_drawn_alike_every_time(run: Run) -> None:
+    for prompt in range(3):
+        none, resampled = (row(run, name, prompt)["logprob"] for name in ("none", "resampled"))
+        assert none != pytest.approx(resampled, abs=1e-4)
+
+
 def test_a_prompt_without_the_hidden_class_has_no_row_of_that_intervention(run: Run) -> None:
     table = outcomes(run).filter(pl.col("condition") == "none")
     with_digits = table.filter(pl.col("intervention") == "no digits")["prompt"].to_list()
@@ -233,6 +303,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"interventions": [{"name": "x", "sweep": {"hide": {"keys": "digits"}, "over": "layers", "window": 3}}]}, "wider"),
     ({"interventions": [{"name": "x", "random": "like y"}]}, "no intervention 'y'"),
     ({"interventions": [{"name": "x"}]}, "changes nothing"),
+    ({"interventions": [{"name": "x", "patch": {"heads": {0: [1]}}}]}, "which condition"),
+    ({"interventions": [{"name": "x", "patch": {"heads": {0: [1]}, "from": "askd"}}]}, "asked"),
     ({"interventions": [{"name": "x", "hide": {"keys": "re:[Q]"}}]}, "in no prompt"),
     ({"interventions": [{"name": "x", "hide": {"keys": "re:.", "from": "all"}}]}, "hides all keys"),
 ]

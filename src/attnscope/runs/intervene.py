@@ -23,9 +23,10 @@ from attnscope.runs.manifest import Dropped, ModelFacts
 from attnscope.runs.plan import PlannedModel
 from attnscope.runs.request import RunRequest
 from attnscope.runs.scoring import TrialScorer
+from attnscope.runs.sources import Borrowing, Sources
 from attnscope.runs.store import Store
 from attnscope.runs.tables import Finished
-from attnscope.runs.trials import Received, Trial, TrialMaker, answers_of, trial_key
+from attnscope.runs.trials import Answers, Received, Trial, TrialMaker, trial_key
 from attnscope.runs.variants import HeadMeans, Variant, variants_of
 from attnscope.study.schema import Study
 
@@ -65,7 +66,8 @@ def score_trials(
     """
     study = request.study
     variants = variants_of(study, plan.spec.label, facts.heads_by_layer, facts.depth, means)
-    trials, dropped = _trials(request, plan, facts, finished, store, variants)
+    sources = Sources([cell for cell, _, _ in finished if cell.model == plan.spec.label])
+    trials, dropped = _trials(request, plan, facts, finished, store, variants, sources)
     if trials:
         _refuse_without_prompts(study, trials)
     shared = _key_facts(facts)
@@ -75,7 +77,10 @@ def score_trials(
     if batches:
         heard = begin(sum(trial.size for batch in batches for trial, _ in batch))
         guard = Guard(request.engine, batches, store, wrong=wrong_trial, heard=heard)
-        no_room = guard.run(TrialScorer(load))
+        needed = sources.needed(
+            edit for trial in trials for variants in trial.edits for each in variants for edit in each
+        )
+        no_room = guard.run(TrialScorer(load, Borrowing(needed)))
     scored = []
     for trial, key in keyed:
         reason = no_room.get(key) or store.refusal(key)
@@ -96,7 +101,8 @@ def refuse_impossible(study: Study, label: str, description: Description, cells:
     if not variants or (answer is not None and answer.generate is not None):
         return
     first = {(variant.intervention, variant.token_class): variant for variant in reversed(variants)}
-    maker = TrialMaker(study, _heads_of(description), list(first.values()))
+    answers = Answers(study, description.tokenization, description.facts.context)
+    maker = TrialMaker(study, _heads_of(description), list(first.values()), Sources(cells), answers)
     trials, dropped = _made(study, description, [(cell, partial(_nothing, len(cell.tokens))) for cell in cells], maker)
     if not trials and dropped:
         raise AttnscopeError(
@@ -142,8 +148,10 @@ def _trials(
     finished: Sequence[Finished],
     store: Store,
     variants: Sequence[Variant],
+    sources: Sources,
 ) -> tuple[list[Trial], list[Dropped]]:
-    maker = TrialMaker(request.study, facts.heads_by_layer, variants)
+    answers = Answers(request.study, plan.description.tokenization, plan.description.facts.context)
+    maker = TrialMaker(request.study, facts.heads_by_layer, variants, sources, answers)
     mine = [(cell, key) for cell, key, _ in finished if cell.model == plan.spec.label]
     return _made(
         request.study,
@@ -164,8 +172,7 @@ def _made(
         if cell.condition not in wanted:
             continue
         try:
-            answers = answers_of(study, cell, description.tokenization, description.facts.context)
-            trials.append(maker.trial(cell, answers, received))
+            trials.append(maker.trial(cell, received))
         except StoppingError:
             raise
         except AttnscopeError as error:

@@ -12,6 +12,7 @@ from attnscope.lens import Lens
 from attnscope.records import Scores
 from attnscope.registry import not_blamed
 from attnscope.runs.engines import Batch
+from attnscope.runs.sources import Borrowing
 from attnscope.runs.store import NoRoom, RefusedCell, Result, ScoredTrial
 from attnscope.runs.trials import Trial
 
@@ -21,6 +22,8 @@ class TrialScorer:
     """Scores batches of one model's trials. Sent to another process, it loads the model again there."""
 
     load: Callable[[], Lens]
+    borrowing: Borrowing
+    """What heads give elsewhere in the study."""
     lens: Lens | None = None
 
     def __getstate__(self) -> dict[str, object]:
@@ -36,7 +39,7 @@ class TrialScorer:
     def _result(self, trial: Trial) -> Result:
         self.lens = self.lens or self.load()
         try:
-            return scored(self.lens, trial)
+            return scored(self.lens, trial, self.borrowing)
         except NoRoomError as error:
             return NoRoom(str(error))
         except StoppingError:
@@ -45,12 +48,12 @@ class TrialScorer:
             return RefusedCell(str(error))
 
 
-def scored(lens: Lens, trial: Trial) -> ScoredTrial:
+def scored(lens: Lens, trial: Trial, borrowing: Borrowing) -> ScoredTrial:
     """The scores of a trial's answers."""
     answers: list[Scores] = []
     choices = []
     for answer, variants in zip(trial.answers, trial.edits, strict=True):
-        before, after = lens.scores(answer, variants)
+        before, after = lens.scores(answer, borrowing.patched(lens, variants))
         answers = answers or [before, *after]
         choices.append([each.log_prob for each in (before, *after)])
     return ScoredTrial(answers, np.asarray(choices).T)

@@ -22,7 +22,9 @@ from attnscope.errors import AttnscopeError, StoppingError, near
 from attnscope.lens.intervening import Answered
 from attnscope.models.tokenization import Tokenization
 from attnscope.runs.cells import Cell
+from attnscope.runs.sources import Sources
 from attnscope.runs.variants import Head, Variant
+from attnscope.study.borrowed import Borrowed
 from attnscope.study.interventions import MATCHED
 from attnscope.study.schema import Study
 from attnscope.text.classes import OTHER, membership, set_membership
@@ -86,12 +88,15 @@ class TrialMaker:
     study: Study
     heads: Mapping[int, int]
     variants: Sequence[Variant]
+    sources: Sources
+    answers: Callable[[Cell], Sequence[Answered]]
+    """A cell's text with the answer, then with each other choice."""
 
-    def trial(self, cell: Cell, answers: Sequence[Answered], received: Received) -> Trial:
-        """A cell's trial. answers: the cell's text with the answer, and with each choice."""
-        places, edits = [], []
+    def trial(self, cell: Cell, received: Received) -> Trial:
+        """A cell's trial."""
+        places, edits, answers = [], [], self.answers(cell)
         for variant in self.variants:
-            placed = [self._placed(variant, cell, answer, received) for answer in answers]
+            placed = [self._placed(variant, cell, number, answer, received) for number, answer in enumerate(answers)]
             if all(placed):
                 places.append(Place(variant.intervention, *variant.place, _size(placed[0] or ())))
                 edits.append([each or () for each in placed])
@@ -99,7 +104,7 @@ class TrialMaker:
         return Trial(cell, tuple(answers), tuple(places), by_answer)
 
     def _placed(
-        self, variant: Variant, cell: Cell, answer: Answered, received: Received
+        self, variant: Variant, cell: Cell, number: int, answer: Answered, received: Received
     ) -> tuple[AttentionEdit, ...] | None:
         """A variant's edits with positions; None if this prompt has nothing of the kind to change."""
         edits: list[AttentionEdit] = []
@@ -111,6 +116,8 @@ class TrialMaker:
                 if placed is None or variant.draw is None
                 else self._control(variant, placed, cell, answer, received)
             )
+            if isinstance(drawn, Borrowed):
+                drawn = self._borrowed(drawn, cell, number, answer)
             if drawn is None:
                 return None
             edits.append(drawn)
@@ -118,6 +125,17 @@ class TrialMaker:
             if isinstance(hide, Hide):
                 _refuse_blind(hide, cell, variant)
         return tuple(edits)
+
+    def _borrowed(self, edit: Borrowed, cell: Cell, number: int, answer: Answered) -> Borrowed | None:
+        """An edit with the texts that it borrows from: the same for it and its controls."""
+        other = self.sources.cell(edit.condition, cell.prompt.number)
+        same_answer = None if other is None else self.answers(other)[number]
+        rng = self._rng(cell, "resampled")
+        return self.sources.placed(edit, cell, answer, same_answer, rng)
+
+    def _rng(self, cell: Cell, what: str) -> Random:
+        text = f"{self.study.seed}/{what}/{cell.condition}/{cell.prompt.name}"
+        return Random(hashlib.sha256(text.encode()).digest())  # noqa: S311
 
     def _hide(self, edit: Hide, answer: Answered) -> Hide | None:
         keys, queries, prompt = edit.hide, edit.queries, answer.prompt
@@ -153,17 +171,16 @@ class TrialMaker:
         """As much of something else. The same for all answers of a prompt and, for keys, for all models."""
         if variant.draw == MATCHED:
             return self._matched(variant, edit, answer, received)
-        text = f"{self.study.seed}/{variant.intervention}/{variant.place}/{cell.condition}/{cell.prompt.name}"
-        rng = Random(hashlib.sha256(text.encode()).digest())  # noqa: S311
+        rng = self._rng(cell, f"{variant.intervention}/{variant.place}")
         with ATTENTION_EDITS.blamed(edit.key, "control"):
             return edit.control(answer.prompt, self.heads, rng)
 
     def _matched(
         self, variant: Variant, edit: AttentionEdit, answer: Answered, received: Received
     ) -> AttentionEdit | None:
-        if isinstance(edit, Ablate) and variant.ranks is not None:
-            heads = _matched_heads(edit, variant.ranks)
-            return None if heads is None else edit.model_copy(update={"ablate": heads})
+        if isinstance(edit, Ablate | Borrowed) and variant.ranks is not None:
+            heads = _matched_heads(edit.named(()), variant.ranks)
+            return None if heads is None else edit.model_copy(update={edit.key: heads})
         if not isinstance(edit, Hide):
             return None
         mass = received(None if edit.layers == "all" else edit.layers, None if edit.heads == "all" else edit.heads)
@@ -180,9 +197,11 @@ class TrialMaker:
         return edit.model_copy(update={"hide": tuple(sorted(drawn))}) if drawn else None
 
 
-def _matched_heads(edit: Ablate, ranks: Mapping[Head, float]) -> dict[int, tuple[int, ...]] | None:
+def _matched_heads(
+    named: Mapping[int, Sequence[int]], ranks: Mapping[Head, float]
+) -> dict[int, tuple[int, ...]] | None:
     """For each head the one with the nearest rank among all others, in any layer; None if there are too few."""
-    chosen = [(layer, head) for layer, heads in edit.ablate.items() for head in heads]
+    chosen = [(layer, head) for layer, heads in named.items() for head in heads]
     free = [head for head in ranks if head not in chosen]
     drawn: list[Head] = []
     if len(free) < len(chosen):
@@ -215,8 +234,21 @@ def _refuse_blind(edit: Hide, cell: Cell, variant: Variant) -> None:
             )
 
 
-def answers_of(study: Study, cell: Cell, tokenization: Tokenization, context: int | None) -> tuple[Answered, ...]:
-    """A cell's text with the answer, then with each other choice."""
+class Answers:
+    """Gives a cell's text with the answer, then with each other choice; each cell is worked out once."""
+
+    def __init__(self, study: Study, tokenization: Tokenization, context: int | None) -> None:
+        self.study, self.tokenization, self.context = study, tokenization, context
+        self._known: dict[tuple[str, int], tuple[Answered, ...]] = {}
+
+    def __call__(self, cell: Cell) -> tuple[Answered, ...]:
+        key = cell.condition, cell.prompt.number
+        if key not in self._known:
+            self._known[key] = _answers_of(self.study, self.tokenization, self.context, cell)
+        return self._known[key]
+
+
+def _answers_of(study: Study, tokenization: Tokenization, context: int | None, cell: Cell) -> tuple[Answered, ...]:
     assert study.outcome is not None  # noqa: S101
     texts = {**cell.prompt.beside, **cell.prompt.texts}
     start = next((place for place, segment in enumerate(cell.segments) if segment == ANSWER), len(cell.tokens))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from attnscope.edits.attention.hide import Hide
+from attnscope.edits.attention.patch import Patch
 from attnscope.errors import near
 from attnscope.measures.names import head_measures
 from attnscope.study.interventions import MATCHED, ChangeSpec, InterventionSpec
@@ -121,6 +122,10 @@ def _of_change(study: Study, change: ChangeSpec, at: At) -> Iterator[Problem]:
     if change.kind is Hide and queries == LAST.name and study.prompts.answer is not None:
         what = "the last token is the answer's, and nothing is written after it"
         yield Problem((*at, "from"), what, "writing: the tokens that write the answer; or another group")
+    conditions = [spec.name for spec in study.conditions]
+    condition = change.options.get("condition") if change.kind is Patch else None
+    if change.kind is Patch and condition not in conditions:
+        yield Problem((*at, "from"), f"there is no condition '{condition}'", near(condition, conditions))
     top = change.top
     if top is None:
         return
@@ -136,7 +141,6 @@ def _of_change(study: Study, change: ChangeSpec, at: At) -> Iterator[Problem]:
     if top.queries is not None and top.queries not in study.measure.groups:
         what = f"query group '{top.queries}' is not measured"
         yield Problem((*at, "heads", "queries"), what, near(top.queries, study.measure.groups))
-    conditions = [spec.name for spec in study.conditions]
     if top.condition is not None and top.condition not in conditions:
         what = f"there is no condition '{top.condition}'"
         yield Problem((*at, "heads", "condition"), what, near(top.condition, conditions))

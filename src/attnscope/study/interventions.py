@@ -15,9 +15,12 @@ from pydantic import Field, GetJsonSchemaHandler, field_validator, model_validat
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from attnscope.edits.attention import ATTENTION_EDITS, AttentionEdit
+from attnscope.edits.attention.ablate import Ablate
 from attnscope.edits.attention.hide import Hide
+from attnscope.edits.attention.patch import Patch
 from attnscope.errors import near
 from attnscope.spec import NamedSpec, Real, Spec, Whole, refuse_unknown_keys
+from attnscope.study.borrowed import MEAN, PATCH, RESAMPLE, Borrowed
 from attnscope.study.field_types import Colour, Line, Name
 from attnscope.study.layers import Band
 from attnscope.text.groups.writing import WRITING
@@ -31,6 +34,8 @@ Over = Literal["layers", "heads", "classes"]
 
 _TOP = re.compile(r"top (?P<top>[0-9]{1,6}) by (?P<by>.+)")
 _LIKE = re.compile(r"(?:like )?(?P<name>.+)")
+BORROWING = {Ablate.key: (MEAN, RESAMPLE)}
+"""By edit, the ways that need what heads give elsewhere in the study."""
 _ANY_HEAD, _ANY_KEY = {0: (0,)}, "special:"  # in place of what is known once the model or the class is
 
 
@@ -92,6 +97,9 @@ class ChangeSpec(Spec):
         if self.kind is Hide:
             given.setdefault("queries", WRITING.name)
         given.setdefault(self.kind.key, subject)
+        if self.kind is Patch or given.get("how") in BORROWING.get(self.edit, ()):
+            options = {"how": PATCH, **given, Borrowed.key: given[self.kind.key]}
+            return Borrowed.model_validate({key: each for key, each in options.items() if key != self.kind.key})
         return self.kind.model_validate(given if self.of_heads else {**given, "layers": layers})
 
     @property
@@ -111,10 +119,15 @@ def _as_fields(key: str, value: Any) -> dict[str, Any]:
     kind = ATTENTION_EDITS.members[key]
     own = [name for name in kind.model_fields if name != key and name not in kind.words.values()]
     allowed = {**{name: name for name in own}, **kind.words}
+    if kind is Patch:  # what it gives comes from another condition of the study
+        allowed = {"layers": "layers", "from": "condition"}
     if not isinstance(value, dict) or (value and all(isinstance(each, int) for each in value)):
         value = {kind.word: value}
     allowed |= {kind.word: key}
     refuse_unknown_keys(value, allowed)
+    if kind is Patch and "from" not in value:
+        context = {"near": "from: NAME, a condition"}
+        raise PydanticCustomError("one_of", "a patch says which condition it is from", context)
     fields = {allowed[word]: each for word, each in value.items()}
     given: dict[str, Any] = {"edit": key, "layers": fields.pop("layers", "all")}
     heads = fields.get(key)

@@ -25,6 +25,7 @@ class Patch(AttentionEdit):
     key: ClassVar[str] = "patch"
     changes: ClassVar[Literal["weights", "outputs"]] = "outputs"
     control_words: ClassVar[str] = "as many random heads of the same layers"
+    words: ClassVar[Mapping[str, str]] = {"heads": "patch"}
 
     patch: HeadsByLayer = Field(description="Heads by layer, both from 0: {8: [0, 3]}.")
     values: GivenOutputs = Field(
