@@ -69,7 +69,7 @@ def score_trials(
     sources = Sources([cell for cell, _, _ in finished if cell.model == plan.spec.label])
     trials, dropped = _trials(request, plan, facts, finished, store, variants, sources)
     if trials:
-        _refuse_without_prompts(study, trials)
+        _refuse_without_prompts(variants, trials, study)
     shared = _key_facts(facts)
     keyed = [(trial, trial_key(shared, trial)) for trial in trials]
     batches = _batches(keyed, store)
@@ -100,7 +100,8 @@ def refuse_impossible(study: Study, label: str, description: Description, cells:
     answer = study.prompts.answer
     if not variants or (answer is not None and answer.generate is not None):
         return
-    first = {(variant.intervention, variant.token_class): variant for variant in reversed(variants)}
+    known = [variant for variant in variants if variant.ranks is None]
+    first = {(variant.intervention, variant.token_class): variant for variant in reversed(known)}
     answers = Answers(study, description.tokenization, description.facts.context)
     maker = TrialMaker(study, _heads_of(description), list(first.values()), Sources(cells), answers)
     trials, dropped = _made(study, description, [(cell, partial(_nothing, len(cell.tokens))) for cell in cells], maker)
@@ -112,7 +113,7 @@ def refuse_impossible(study: Study, label: str, description: Description, cells:
             todo="fix the prompts or the outcome",
         )
     if trials:
-        _refuse_without_prompts(study, trials)
+        _refuse_without_prompts(known, trials, study)
 
 
 def tokens_to_score(study: Study, label: str, description: Description, cells: Sequence[Cell]) -> float:
@@ -180,11 +181,12 @@ def _made(
     return trials, dropped
 
 
-def _refuse_without_prompts(study: Study, trials: Sequence[Trial]) -> None:
+def _refuse_without_prompts(variants: Sequence[Variant], trials: Sequence[Trial], study: Study) -> None:
     """An intervention that can be made in no prompt is a mistake; a control that attnscope added may be impossible."""
     known = {place.intervention for trial in trials for place in trial.places}
-    for spec in study.interventions:
-        if spec.name not in known and not spec.is_none and not spec.is_added:
+    for name in dict.fromkeys(variant.intervention for variant in variants):
+        spec = study.intervention(name)
+        if name not in known and not spec.is_added:
             raise AttnscopeError(
                 f"'{spec.name}' can be made in no prompt: "
                 + ("no token is hidden" if spec.like is None else "there is too little else to draw from"),

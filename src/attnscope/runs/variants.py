@@ -40,7 +40,7 @@ class Variant:
     redraws: bool = False
     """Whether it is the control's second draw."""
     ranks: Mapping[Head, float] | None = None
-    """For a matched control of heads: what they are ranked by."""
+    """For a matched control of heads: what heads are ranked by, in the model itself."""
 
     @property
     def place(self) -> tuple[int | None, int | None, str | None]:
@@ -48,21 +48,22 @@ class Variant:
 
 
 def variants_of(study: Study, label: str, heads: Mapping[int, int], depth: int, means: HeadMeans) -> list[Variant]:
-    """The variants of a model, in the study's order.
+    """The variants of a model, in the study's order; the model as it is, is none of them.
 
     heads: how many each readable layer has; depth: how many layers the model has.
     """
     made: dict[str, list[Variant]] = {}
-    for spec in study.interventions:
+    changing = [spec for spec in study.interventions if not spec.is_none]
+    for spec in changing:
         if spec.like is None:
             made[spec.name] = list(_Maker(study, label, heads, depth, means, spec).variants())
-    for spec in study.interventions:
+    for spec in changing:
         if spec.like is not None:
             again = spec.redraws is not None
             made[spec.name] = [
                 replace(each, intervention=spec.name, draw=spec.draw, redraws=again) for each in made[spec.like]
             ]
-    every = [variant for spec in study.interventions for variant in made[spec.name]]
+    every = [variant for spec in changing for variant in made[spec.name]]
     if len(every) > MOST:
         raise AttnscopeError(
             f"the interventions change attention in {len(every):,} ways",
@@ -92,8 +93,8 @@ class _Maker:
         for change in self.spec.changes:
             subject = None
             if change.top is not None:
-                ranks = self._ranked(change)
-                subject = _by_layer(_best(ranks, change.top.top))
+                subject = _by_layer(_best(self._ranked(change, change.top), change.top.top))
+                ranks = self._ranked(change, change.top.model_copy(update={"difference": None}))
             edits.append(self._made(change, self._layers(change), subject))
         yield Variant(self.spec.name, tuple(edits), ranks=ranks)
 
@@ -146,14 +147,13 @@ class _Maker:
             return layers
         return sorted(self.heads) if change.layers == "all" else sorted(set(change.layers))
 
-    def _ranked(self, change: ChangeSpec) -> dict[Head, float]:
+    def _ranked(self, change: ChangeSpec, top: TopSpec) -> dict[Head, float]:
         """What heads are ranked by, of those in the layers that the change names."""
-        assert change.top is not None  # noqa: S101
         layers = set(self._layers(change))
-        ranks = {head: value for head, value in self.means(change.top).items() if head[0] in layers}
-        if len(ranks) < change.top.top:
+        ranks = {head: value for head, value in self.means(top).items() if head[0] in layers}
+        if len(ranks) < top.top:
             raise self._wrong(
-                f"{len(ranks)} heads have a value of '{change.top.by}', and {change.top.top} are wanted",
+                f"{len(ranks)} heads have a value of '{top.by}', and {top.top} are wanted",
                 f"at most {len(ranks)}",
             )
         return ranks

@@ -141,6 +141,8 @@ def _of_change(study: Study, change: ChangeSpec, at: At) -> Iterator[Problem]:
     if top.queries is not None and top.queries not in study.measure.groups:
         what = f"query group '{top.queries}' is not measured"
         yield Problem((*at, "heads", "queries"), what, near(top.queries, study.measure.groups))
+    labels = [spec.label for spec in study.models]
+    yield from name_problems(top.difference or (), labels, (*at, "heads", "difference"))
     if top.condition is not None and top.condition not in conditions:
         what = f"there is no condition '{top.condition}'"
         yield Problem((*at, "heads", "condition"), what, near(top.condition, conditions))

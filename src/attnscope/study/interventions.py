@@ -46,6 +46,9 @@ class TopSpec(Spec):
     by: str = Field(min_length=1, description="A class, a set, a quantity or a measure: its mean over prompts.")
     queries: str | None = Field(None, description="A query group; by default the first.")
     condition: str | None = Field(None, description="A condition; by default the first.")
+    difference: tuple[str, str] | None = Field(
+        None, description="Two models with the same heads: those of which the second has most more than the first."
+    )
 
     @model_validator(mode="before")
     @classmethod
