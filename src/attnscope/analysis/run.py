@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from attnscope.arguments import names_of, path_of, place_of, text_of
 from attnscope.errors import AttnscopeError, Parameter, near
 from attnscope.places import check_place, writing, written_whole
-from attnscope.runs.columns import EXPORTS, TABLES
+from attnscope.runs.columns import EXPORTS, OF_INTERVENTIONS, OUTCOMES, TABLES, columns_of
 from attnscope.runs.export import exported
 from attnscope.runs.integrity import DamagedError, is_intact, refuse_if_changed
 from attnscope.runs.manifest import STUDY, Manifest, ModelFacts, read_manifest
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from attnscope.analysis.compared import Compared
 
 FINISHED = "finished"
-_NAMES = ("model", "condition", "queries", "measure", "token_class", "segment")
+_NAMES = ("model", "condition", "queries", "measure", "token_class", "segment", "intervention")
 
 
 class ChangedError(AttnscopeError):
@@ -86,7 +86,7 @@ class Run:
         return self.manifest.tables_key or ""
 
     def table(self, name: str) -> pl.LazyFrame:
-        """prompts, tokens, mass or heads; see docs/run.md for their columns."""
+        """prompts, tokens, mass, heads or outcomes; see docs/run.md for their columns."""
         frame = pl.scan_parquet(self._file(name))
         columns = frame.collect_schema().names()
         frame = frame.with_columns(pl.col(column).cast(pl.String) for column in _NAMES if column in columns)
@@ -100,9 +100,11 @@ class Run:
             "queries": [group.name for group in self.groups],
             "measure": self.study.measure.all_measures,
             "token_class": self.token_sets,
+            "intervention": [spec.name for spec in self.study.interventions],
         }
+        within = ("position", "queries", "intervention", "layer", "head", "measure", "token_class")
         by = []
-        for name in ("model", "condition", "prompt", "position", "queries", "layer", "head", "measure", "token_class"):
+        for name in ("model", "condition", "prompt", *within):
             if name in labels and name in columns:
                 places = {label: place for place, label in enumerate(labels[name])}
                 by.append(pl.col(name).replace_strict(places, default=len(places), return_dtype=pl.Int64))
@@ -143,8 +145,8 @@ class Run:
 
     def _file(self, name: str) -> Path:
         path, facts = self.path / f"{name}.parquet", self.manifest.tables.get(str(name))
-        if facts is None or name not in TABLES:
-            allowed = f"{', '.join(TABLES)}; 'attnscope export' writes {' and '.join(EXPORTS)}"
+        if facts is None or name not in (*TABLES, *OF_INTERVENTIONS):
+            allowed = f"{', '.join(self._tables)}; 'attnscope export' writes {' and '.join(EXPORTS)}"
             raise AttnscopeError(
                 f"the run has no table '{name}'", where=str(self.path), allowed=allowed, todo="name one of these"
             )
@@ -159,7 +161,7 @@ class Run:
     def _refuse_incomplete(self, path: Path) -> None:
         """A table that someone changed still has to have all its columns."""
         columns = _columns(path, path.stat().st_mtime_ns)
-        missing = [column.name for column in TABLES[path.stem] if column.name not in columns]
+        missing = [column.name for column in columns_of(path.stem) if column.name not in columns]
         if missing:
             raise unusable(str(path), f"it has no column '{missing[0]}'")
 
@@ -198,7 +200,16 @@ class Run:
     @property
     def is_whole(self) -> bool:
         """Whether its tables are as attnscope wrote them."""
-        return self.verify and all(self._file(name) for name in TABLES)
+        return self.verify and all(self._file(name) for name in self._tables)
+
+    @property
+    def has_outcomes(self) -> bool:
+        """Whether it has the outcomes of interventions."""
+        return OUTCOMES in self.manifest.tables
+
+    @property
+    def _tables(self) -> list[str]:
+        return [*TABLES, *([OUTCOMES] if self.has_outcomes else [])]
 
     @cached_property
     def cells(self) -> CellReader:
