@@ -1,0 +1,130 @@
+"""Effects of interventions in words, which keep apart what an intervention does and what its control does as well.
+
+Rows are those of a figure of effects: a change, and its difference from what it is compared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attnscope.analysis.discoveries import FALSE_DISCOVERIES
+from attnscope.figures import sentences
+from attnscope.figures.interventions import SCORES
+from attnscope.figures.prose import Table
+
+Row = Mapping[str, Any]
+
+
+def sentence(row: Row, control: Row | None) -> str:
+    """What an intervention changes, what its control does, and whether the rest can be shown."""
+    first = _change(row)
+    words = first if control is None else f"{first}; {_control(row, control)}"
+    if row["difference"] is not None:
+        words += f"; {_beyond(row)}"
+    return f"{words}."
+
+
+def _change(row: Row) -> str:
+    name = SCORES[row["score"]].name
+    shown = _number(row, "value", "low", "high")
+    n = sentences.prompts_in_clusters(row["n"] or 0, row["clusters"] or row["n"] or 0)
+    if row["q"] is None:
+        verb = "is" if SCORES[row["score"]].one_way else "changes by"
+        return f"{name} {verb} {shown}, {n} ({why_untested(row)})"
+    rate, within = sentences.rate(row["q"]), _is_same(row["same_q"])
+    if row["q"] < FALSE_DISCOVERIES:
+        verb = "significantly raises" if row["value"] > 0 else "significantly lowers"
+        small = ", within the margin" if within else ""
+        return f"it {verb} {name} by {_size(row, 'value', 'low', 'high')}, {n} ({rate}){small}"
+    if within:
+        return f"its effect on {name} is significantly within the margin: a change of {shown}, {n} ({rate})"
+    return f"no effect on {name} can be shown: a change of {shown}, {n} (not significant, {rate})"
+
+
+def why_untested(row: Row) -> str:
+    """Why a change has no q."""
+    if row["low"] is None:
+        return sentences.untested(row["n"] or 0, row["clusters"])
+    return SCORES[row["score"]].one_way or "not tested"
+
+
+def _control(row: Row, control: Row) -> str:
+    """What the control does; it is there to be subtracted, so its own test is not quoted."""
+    n = "" if control["n"] == row["n"] else f", n = {control['n']}"
+    return f"its control changes it by {_number(control, 'value', 'low', 'high')}{n}"
+
+
+def _beyond(row: Row) -> str:
+    """What is left of a change once that of the control is subtracted."""
+    ends = ("difference", "difference_low", "difference_high")
+    many = f", n = {row['pairs']}" if row["pairs"] != row["n"] else ""
+    shown = f"{_number(row, *ends)}{many}"
+    if row["difference_q"] is None:
+        return f"the difference is {shown} ({sentences.untested(row['pairs'] or 0, row['clusters'])})"
+    rate, within = sentences.rate(row["difference_q"]), _is_same(row["difference_same_q"])
+    if row["difference_q"] < FALSE_DISCOVERIES:
+        small = ", within the margin" if within else ""
+        if row["difference"] * row["value"] > 0 and abs(row["difference"]) <= abs(row["value"]):
+            return f"{_size(row, *ends)}{many} of it goes significantly beyond the control ({rate}){small}"
+        return f"a change of {shown} is significant beyond the control ({rate}){small}"
+    if within:
+        return f"beyond the control, the change is significantly within the margin: {shown} ({rate})"
+    return f"no effect beyond the control can be shown: {shown} (not significant, {rate})"
+
+
+def _is_same(q: float | None) -> bool:
+    return q is not None and q < FALSE_DISCOVERIES
+
+
+def _number(row: Row, value: str, low: str, high: str) -> str:
+    return _with_unit(row, row[value], row[low], row[high])
+
+
+def _size(row: Row, value: str, low: str, high: str) -> str:
+    """Without a sign, where the verb has it."""
+    ends = (row[low], row[high])
+    if row[value] < 0 and None not in ends:
+        ends = (-row[high], -row[low])
+    return _with_unit(row, abs(row[value]), *ends)
+
+
+def _with_unit(row: Row, value: float, low: float | None, high: float | None) -> str:
+    """`1.5 nats (1.4 to 1.6)`."""
+    shown = sentences.number(value)
+    return sentences.with_interval(value, low, high).replace(shown, f"{shown}{SCORES[row['score']].unit}", 1)
+
+
+def table(title: str, rows: Sequence[Row], controls: Mapping[str, Row]) -> Table:
+    """A row for each intervention or class, where there are too many for sentences."""
+    columns = (title, "change", "of the control", "change minus the control's", "n")
+    cells = tuple(
+        (
+            str(row["place"]),
+            _tested(_number(row, "value", "low", "high"), row["q"]),
+            _cell(controls.get(row["place"])),
+            ""
+            if row["difference"] is None
+            else _tested(_number(row, "difference", "difference_low", "difference_high"), row["difference_q"]),
+            str(row["n"]),
+        )
+        for row in rows
+    )
+    q = [row["q"] if row["against"] is None else row["difference_q"] for row in rows]
+    return Table(columns, cells, tuple(each is not None and each >= FALSE_DISCOVERIES for each in q))
+
+
+def _cell(row: Row | None) -> str:
+    return "" if row is None else _number(row, "value", "low", "high")
+
+
+def _tested(shown: str, q: float | None) -> str:
+    if q is None:
+        return f"{shown}, not tested"
+    return f"{shown}, {'' if q < FALSE_DISCOVERIES else 'not significant, '}{sentences.rate(q)}"
+
+
+def too_few(rows: Sequence[Row]) -> bool:
+    """Whether none could be significant by itself, and none is."""
+    least = [row["least_q"] for row in rows if row["least_q"] is not None]
+    return bool(least) and min(least) >= FALSE_DISCOVERIES
