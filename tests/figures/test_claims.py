@@ -215,6 +215,22 @@ def effect(draw: st.DrawFn) -> pl.DataFrame:
     return KINDS.find("effect", "").checked(pl.DataFrame(rows, infer_schema_length=None), "effect")
 
 
+@st.composite
+def attention_effect(draw: st.DrawFn) -> pl.DataFrame:
+    rows: list[dict[str, Any]] = []
+    tested = draw(st.booleans())
+    for panel in ["a", "b"][: draw(st.integers(1, 2))]:
+        value, known = draw(CHANGES), draw(st.booleans())
+        found: dict[str, float | None] = {"spearman": value, "pearson": value} if draw(st.booleans()) else {}
+        if found and known:
+            found |= {f"{name}_{end}": each for name in ("spearman", "pearson") for end, each in ends(value).items()}
+        for head in range(draw(st.integers(1, 7))):
+            numbers = {"attention": draw(SHARES), "effect": draw(CHANGES), "q": draw(RATES) if tested else None}
+            where = {"panel": panel, "layer": 0, "head": head, "score": "logprob", "n": 12, "clusters": 12}
+            rows.append({**where, **numbers, **found})
+    return KINDS.find("attention-effect", "").checked(pl.DataFrame(rows, infer_schema_length=None), "attention-effect")
+
+
 TABLES = {
     "bars": bars(),
     "lines": lines(),
@@ -224,6 +240,7 @@ TABLES = {
     "strip": strip(),
     "trajectory": trajectory(),
     "effect": effect(),
+    "attention-effect": attention_effect(),
 }
 
 
@@ -304,6 +321,19 @@ def test_an_intervention_lowers_or_raises_a_score_exactly_if_its_own_q_says_so(t
         assert (f"significantly {way}" in sentence) == sure
         beyond = row["difference_q"] is not None and row["difference_q"] < FALSE_DISCOVERIES
         assert ("beyond the control (q" in sentence) == beyond
+
+
+@given(attention_effect())
+def test_attention_predicts_effect_exactly_if_the_interval_excludes_zero(table: pl.DataFrame) -> None:
+    said = list(sentences_of(KINDS.find("attention-effect", "").prose(table, LOOK)))
+    for (panel,), part in table.group_by("panel", maintain_order=True):
+        start = f"{panel}: " if table["panel"].n_unique() > 1 else ""
+        row = part.row(0, named=True)
+        low, high = row["spearman_low"], row["spearman_high"]
+        sure = row["spearman"] is not None and low is not None and not low <= 0 <= high
+        mine = [each for each in said if each.startswith(f"{start}Spearman")]
+        assert any("Attention predicts effect, significantly" in each for each in mine) == sure
+    assert not any("because" in each for each in said)
 
 
 def chroma(colour: str) -> float:

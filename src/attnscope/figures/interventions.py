@@ -117,6 +117,12 @@ def score_of(run: Run, score: Score | None) -> Score:
     return score or (run.study.outcome.scores[0] if run.study.outcome is not None else "logprob")
 
 
+def conditions_with_outcomes(run: Run, names: Sequence[str]) -> list[str]:
+    """Those of the conditions that the study intervenes under."""
+    wanted = None if run.study.outcome is None else run.study.outcome.conditions
+    return [name for name in names if wanted is None or name in wanted]
+
+
 def sides_of(run: Run, options: Options) -> list[Side]:
     """The models and conditions that a figure shows and that were intervened in; refused if there is none."""
     labels, names = options.sides(run)

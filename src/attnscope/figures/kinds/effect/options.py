@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from attnscope.analysis.run import Run
-from attnscope.figures.interventions import intervention_problems, score_problems
+from attnscope.figures.interventions import conditions_with_outcomes, intervention_problems, score_problems
 from attnscope.figures.options import Options
 from attnscope.study.consistency import Problem
 from attnscope.study.interventions import Over, Score
@@ -45,7 +45,4 @@ class EffectOptions(Options):
             yield Problem(("queries",), "effects are of no query group", "interventions: [NAME]")
 
     def conditions_of(self, run: Run) -> list[str]:
-        """Those that the study intervenes under."""
-        outcome = run.study.outcome
-        wanted = None if outcome is None else outcome.conditions
-        return [name for name in super().conditions_of(run) if wanted is None or name in wanted]
+        return conditions_with_outcomes(run, super().conditions_of(run))

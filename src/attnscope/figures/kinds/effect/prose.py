@@ -35,12 +35,13 @@ def look(run: Run, options: EffectOptions, table: pl.DataFrame) -> Look:
     shown = table.filter(pl.col("role") == INTERVENTION)
     mark = {"layer": "band", "head": "interval (in the csv)"}.get(options.by, "bar")
     how = selection.interval_words(mark, *(shown[name] for name in ("value", "low", "high", "n")), interval=BY_DRAWS)
+    minus = "" if SCORES[score].one_way else ", with the intervention minus without, in the same prompt"
     control = " Control: as much changed of something else, drawn at random or to match."
     margin = None if run.study.outcome is None or score != "logprob" else run.study.outcome.margin
     return Look(
         title=options.title or TITLES[options.by],
         y=options.y or SCORES[score].axis,
-        caption=f"{SCORES[score].axis}, with the intervention minus without, in the same prompt; mean over n = "
+        caption=f"{SCORES[score].axis}{minus}; mean over n = "
         f"{selection.prompts_words(run, shown['n'])}; {how}. {about_score(run, score)}"
         + _left_out(run, options, shown)
         + control * bool((table["role"] == CONTROL).any())
