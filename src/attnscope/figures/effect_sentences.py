@@ -15,6 +15,14 @@ from attnscope.figures.prose import Table
 
 Row = Mapping[str, Any]
 
+NAMED = 5  # heads named in a sentence
+
+
+def differs(row: Row) -> bool | None:
+    """Whether an effect goes beyond its control or, without one, is there at all; None if that was not tested."""
+    q = row["q"] if row["against"] is None else row["difference_q"]
+    return None if q is None else bool(q < FALSE_DISCOVERIES)
+
 
 def sentence(row: Row, control: Row | None) -> str:
     """What an intervention changes, what its control does, and whether the rest can be shown."""
@@ -128,3 +136,52 @@ def too_few(rows: Sequence[Row]) -> bool:
     """Whether none could be significant by itself, and none is."""
     least = [row["least_q"] for row in rows if row["least_q"] is not None]
     return bool(least) and min(least) >= FALSE_DISCOVERIES
+
+
+def windows(rows: Sequence[Row]) -> str:
+    """How many windows of a sweep over layers go beyond the control, and which one goes farthest."""
+    known = [row for row in rows if differs(row) is not None]
+    against = next((row["against"] for row in rows if row["against"] is not None), None)
+    beyond = "the model as it is" if against is None else f'the control ("{against}")'
+    most = max(rows, key=lambda row: abs(row["value"]))
+    peak = (
+        f"The change that is farthest from 0, significant or not, is that of {most['place']}: "
+        f"{_number(most, 'value', 'low', 'high')}, n = {most['n']}."
+    )
+    if not known:
+        return f"{sentences.counted(len(rows), 'window')}, not tested ({why_untested(most)}). {peak}"
+    different = [row for row in known if differs(row)]
+    count = f"Of {sentences.counted(len(known), 'window')} tested"
+    if not different:
+        few = against is None and too_few(known)
+        none = "there are too few prompts for one alone to be significant" if few else "none is significant"
+        return f"{count} against {beyond}, {none}. {peak}"
+    name = "value" if against is None else "difference"
+    down = sum(row[name] < 0 for row in different)
+    farthest = max(different, key=lambda row: abs(row[name]))
+    return (
+        f"{count}, {len(different)} differ{'s' * (len(different) == 1)} significantly from {beyond}: "
+        f"{len(different) - down} above and {down} below. Most: {farthest['place']}, where "
+        f"{sentence(farthest, None)} {peak}"
+    )
+
+
+def heads(rows: Sequence[Row]) -> str:
+    """How many heads of a sweep have a significant effect, and the strongest of them."""
+    count, known = sentences.counted(len(rows), "head"), [row for row in rows if row["q"] is not None]
+    if not known:
+        return f"{count}, not tested ({why_untested(rows[0])})."
+    strong = sorted((row for row in known if row["q"] < FALSE_DISCOVERIES), key=lambda row: -abs(row["value"]))
+    if not strong:
+        none = (
+            "There are too few prompts for one head alone to be significant"
+            if too_few(known)
+            else "None is significant"
+        )
+        return f"{none} (of {count})."
+    named = [f"{row['place']} ({_number(row, 'value', 'low', 'high')})" for row in strong[:NAMED]]
+    what = "the strongest" if len(strong) > len(named) else "namely"
+    return (
+        f"Alone, {len(strong)} of {count} significantly change{'s' * (len(strong) == 1)} "
+        f"{SCORES[rows[0]['score']].name}: {what} {sentences.listed(named)}."
+    )

@@ -10,8 +10,8 @@ import polars as pl
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES
 from attnscope.figures import selection, sentences
 from attnscope.figures.compose import Description, joined
+from attnscope.figures.effect_sentences import differs
 from attnscope.figures.kind import Look
-from attnscope.figures.kinds.effect.prose import differs
 from attnscope.figures.kinds.effect.statistics import CONTROL, INTERVENTION, PLACEBO_DRAW
 from attnscope.figures.kinds.heatmap import chart as maps
 

@@ -14,7 +14,8 @@ from attnscope.study.consistency import Problem
 from attnscope.study.interventions import Over, Score
 from attnscope.study.schema import Study
 
-OVER: dict[str, Over | None] = {"layer": "layers", "head": "heads", "class": "classes", "intervention": None}
+By = Literal["layer", "head", "intervention", "class"]
+OVER: dict[By, Over | None] = {"layer": "layers", "head": "heads", "class": "classes", "intervention": None}
 
 
 class EffectOptions(Options):
@@ -24,7 +25,7 @@ class EffectOptions(Options):
 
     shows_attention: ClassVar[bool] = False
 
-    by: Literal["layer", "head", "intervention", "class"] = Field(
+    by: By = Field(
         "intervention",
         description="layer, head and class: sweeps over them. intervention: those that sweep over nothing.",
     )

@@ -7,7 +7,6 @@ from typing import Any
 
 import polars as pl
 
-from attnscope.analysis.discoveries import FALSE_DISCOVERIES
 from attnscope.analysis.families import INTERVENTIONS
 from attnscope.analysis.means import BY_DRAWS
 from attnscope.analysis.run import Run
@@ -61,26 +60,12 @@ def _left_out(run: Run, options: EffectOptions, shown: pl.DataFrame) -> str:
     return f" Prompts that an intervention can't be made in are left out of its numbers (of {every} prompts)."
 
 
-def differs(row: Row) -> bool | None:
-    """Whether an effect goes beyond its control or, without one, is there at all; None if that was not tested."""
-    q = row["q"] if row["against"] is None else row["difference_q"]
-    return None if q is None else bool(q < FALSE_DISCOVERIES)
-
-
 def write(table: pl.DataFrame, look: Look) -> Document:
     if table["head"].is_not_null().any():
         return _of_heads(table, look)
     shown = table.filter(pl.col("role") == INTERVENTION)
     panels = list(dict.fromkeys(shown["panel"]))
     of_layers = shown["layer"].is_not_null().any()
-    numbers: list[Text | Table] = []
-    for title in panels:
-        rows, controls = (
-            table.filter(pl.col("panel") == title, pl.col("role") == role).to_dicts()
-            for role in (INTERVENTION, CONTROL)
-        )
-        beside = {row["place"]: row for row in controls}
-        numbers += _windows(title, rows) if of_layers else _each(title, rows, beside, many=len(panels) > 1)
     tested = pl.concat([shown["q"], shown["difference_q"]]).is_not_null().any()
     across, up = ("the first layer of the window", look.y) if of_layers else (look.y, "one row each")
     return document(
@@ -92,7 +77,7 @@ def write(table: pl.DataFrame, look: Look) -> Document:
                 look.caption,
             ],
             "Axes": [f"Horizontal: {across or 'value'}. Vertical: {up or 'value'}. The gray line is no change."],
-            "Numbers": [*numbers, f"q is the false discovery rate {look.among}." if tested else None],
+            "Numbers": [*statements(table), f"q is the false discovery rate {look.among}." if tested else None],
         },
     )
 
@@ -103,6 +88,24 @@ def _of_heads(table: pl.DataFrame, look: Look) -> Document:
     return maps.write(cells(table), look)
 
 
+def statements(table: pl.DataFrame) -> list[Text | Table]:
+    """What a table says of each intervention or sweep, or of each class of a sweep."""
+    titles = list(dict.fromkeys(table["panel"]))
+    words: list[Text | Table] = []
+    for title in titles:
+        rows, controls = (
+            table.filter(pl.col("panel") == title, pl.col("role") == role).to_dicts()
+            for role in (INTERVENTION, CONTROL)
+        )
+        if rows[0]["head"] is not None:
+            words.append((Strong(title), f": {effect_sentences.heads(rows)}"))
+        elif rows[0]["layer"] is not None:
+            words.append((Strong(title), f": {effect_sentences.windows(rows)}"))
+        else:
+            words += _each(title, rows, {row["place"]: row for row in controls}, many=len(titles) > 1)
+    return words
+
+
 def _each(title: str, rows: Sequence[Row], controls: dict[str, Row], *, many: bool) -> Iterator[Text | Table]:
     """A sentence for each intervention or class; many of them make a table."""
     if len(rows) > SENTENCES:
@@ -111,36 +114,3 @@ def _each(title: str, rows: Sequence[Row], controls: dict[str, Row], *, many: bo
     for row in rows:
         name = f"{title}, {row['place']}" if many else row["place"]
         yield (Strong(name), f": {effect_sentences.sentence(row, controls.get(row['place']))}")
-
-
-def _windows(title: str, rows: Sequence[Row]) -> Iterator[Text | Table]:
-    """How many windows go beyond the control, and which one goes farthest."""
-    known = [row for row in rows if differs(row) is not None]
-    against = next((row["against"] for row in rows if row["against"] is not None), None)
-    beyond = "the model as it is" if against is None else f'the control ("{against}")'
-    many = sentences.counted(len(rows), "window")
-    most = max(rows, key=lambda row: abs(row["value"]))
-    peak = (
-        f"The change that is farthest from 0, significant or not, is that of {most['place']}: "
-        f"{sentences.with_interval(most['value'], most['low'], most['high'])} (n = {most['n']})."
-    )
-    if not known:
-        why = effect_sentences.why_untested(most)
-        yield (Strong(title), f": {many}, not tested ({why}). {peak}")
-        return
-    different = [row for row in known if differs(row)]
-    count = f"Of {sentences.counted(len(known), 'window')} tested"
-    if not different:
-        few = against is None and effect_sentences.too_few(known)
-        none = "there are too few prompts for one alone to be significant" if few else "none is significant"
-        yield (Strong(title), f": {count} against {beyond}, {none}. {peak}")
-        return
-    sizes = [row["value"] if against is None else row["difference"] for row in different]
-    down = sum(size < 0 for size in sizes)
-    farthest = max(different, key=lambda row: abs(row["value"] if against is None else row["difference"]))
-    yield (
-        Strong(title),
-        f": {count}, {len(different)} differ{'s' * (len(different) == 1)} significantly from {beyond}: "
-        f"{len(different) - down} above and {down} below. Most: {farthest['place']}, where "
-        f"{effect_sentences.sentence(farthest, None)} {peak}",
-    )

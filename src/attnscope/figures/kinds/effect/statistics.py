@@ -68,6 +68,19 @@ KEYS = ("panel", "role", "intervention", "place")
 
 
 def table(run: Run, options: EffectOptions) -> pl.DataFrame:
+    rows = effect_rows(run, options)
+    if rows.is_empty():
+        raise AttnscopeError(
+            "no prompt has an outcome of these interventions",
+            where=f"figure {options.name}: interventions",
+            allowed="interventions that can be made in some prompt",
+            todo="choose others",
+        )
+    return rows
+
+
+def effect_rows(run: Run, options: EffectOptions) -> pl.DataFrame:
+    """The rows of a figure; none where no prompt has an outcome."""
     effects = intervention_effects(run, score_of(run, options.score))
     specs = shown_interventions(run, options.interventions, options.over)
     rows = [
@@ -76,13 +89,6 @@ def table(run: Run, options: EffectOptions) -> pl.DataFrame:
         for spec in specs
         for row in _of_intervention(run, options, effects, side, spec, many=len(specs) > 1)
     ]
-    if not rows:
-        raise AttnscopeError(
-            "no prompt has an outcome of these interventions",
-            where=f"figure {options.name}: interventions",
-            allowed="interventions that can be made in some prompt",
-            todo="choose others",
-        )
     return pl.DataFrame(rows, schema={column.name: column.type for column in COLUMNS})
 
 
