@@ -210,7 +210,8 @@ def effect(draw: st.DrawFn) -> pl.DataFrame:
                 mine |= {f"difference_{end}": each for end, each in ends(difference).items()}
                 mine["difference_same_q"] = draw(RATES)
                 beside = {"role": "control", "intervention": "y", "value": control, "q": draw(RATES)}
-                rows.append({**where, **beside, **ends(control)})
+                again = {"against": "z", "difference": draw(CHANGES), "difference_q": draw(RATES)}
+                rows.append({**where, **beside, **ends(control), **again})
             rows.append(mine)
     return KINDS.find("effect", "").checked(pl.DataFrame(rows, infer_schema_length=None), "effect")
 
@@ -314,8 +315,7 @@ def test_an_intervention_lowers_or_raises_a_score_exactly_if_its_own_q_says_so(t
     shown = table.filter(pl.col("role") == "intervention", pl.col("head").is_null(), pl.col("layer").is_null())
     said = list(sentences_of(KINDS.find("effect", "").prose(table, LOOK)))
     for row in shown.iter_rows(named=True) if shown["place"].n_unique() < 9 else ():
-        start = f"{row['panel']}, " if table["panel"].n_unique() > 1 else ""
-        (sentence,) = [each for each in said if each.startswith(f"{start}{row['place']}: ")]
+        (sentence,) = [each for each in said if each.startswith(f"{row['panel']}, {row['place']}: ")]
         sure = row["q"] is not None and row["q"] < FALSE_DISCOVERIES
         way = "raises" if row["value"] > 0 else "lowers"
         assert (f"significantly {way}" in sentence) == sure

@@ -36,18 +36,18 @@ def sentence(row: Row, control: Row | None) -> str:
 def _change(row: Row) -> str:
     name = SCORES[row["score"]].name
     shown = _number(row, "value", "low", "high")
-    n = sentences.prompts_in_clusters(row["n"] or 0, row["clusters"] or row["n"] or 0)
+    n = f"mean over {sentences.prompts_in_clusters(row['n'] or 0, row['clusters'] or row['n'] or 0)}"
     if row["q"] is None:
         verb = "is" if SCORES[row["score"]].one_way else "changes by"
         return f"{name} {verb} {shown}, {n} ({why_untested(row)})"
-    rate, within = sentences.rate(row["q"]), _is_same(row["same_q"])
+    rate, within = sentences.rate(row["q"]), _is_small(row["same_q"])
     if row["q"] < FALSE_DISCOVERIES:
         verb = "significantly raises" if row["value"] > 0 else "significantly lowers"
         small = ", within the margin" if within else ""
-        return f"it {verb} {name} by {_size(row, 'value', 'low', 'high')}, {n} ({rate}){small}"
+        return f"it {verb} {name} by {_size(row, 'value', 'low', 'high')}, {n}, {rate}{small}"
     if within:
-        return f"its effect on {name} is significantly within the margin: a change of {shown}, {n} ({rate})"
-    return f"no effect on {name} can be shown: a change of {shown}, {n} (not significant, {rate})"
+        return f"its effect on {name} is significantly within the margin: a change of {shown}, {n}, {rate}"
+    return f"no effect on {name} can be shown: a change of {shown}, {n}, not significant, {rate}"
 
 
 def why_untested(row: Row) -> str:
@@ -58,9 +58,15 @@ def why_untested(row: Row) -> str:
 
 
 def _control(row: Row, control: Row) -> str:
-    """What the control does; it is there to be subtracted, so its own test is not quoted."""
+    """What the control does; it is there to be subtracted, so its own test is not quoted, unless the draw matters."""
     n = "" if control["n"] == row["n"] else f", n = {control['n']}"
-    return f"its control changes it by {_number(control, 'value', 'low', 'high')}{n}"
+    words = f"its control changes it by {_number(control, 'value', 'low', 'high')}{n}"
+    if not _is_small(control["difference_q"]):
+        return words
+    apart = _number(control, "difference", "difference_low", "difference_high")
+    return (
+        f"{words}, though two draws of it differ significantly, by {apart} ({sentences.rate(control['difference_q'])})"
+    )
 
 
 def _beyond(row: Row) -> str:
@@ -70,7 +76,7 @@ def _beyond(row: Row) -> str:
     shown = f"{_number(row, *ends)}{many}"
     if row["difference_q"] is None:
         return f"the difference is {shown} ({sentences.untested(row['pairs'] or 0, row['clusters'])})"
-    rate, within = sentences.rate(row["difference_q"]), _is_same(row["difference_same_q"])
+    rate, within = sentences.rate(row["difference_q"]), _is_small(row["difference_same_q"])
     if row["difference_q"] < FALSE_DISCOVERIES:
         small = ", within the margin" if within else ""
         if row["difference"] * row["value"] > 0 and abs(row["difference"]) <= abs(row["value"]):
@@ -81,7 +87,7 @@ def _beyond(row: Row) -> str:
     return f"no effect beyond the control can be shown: {shown} (not significant, {rate})"
 
 
-def _is_same(q: float | None) -> bool:
+def _is_small(q: float | None) -> bool:
     return q is not None and q < FALSE_DISCOVERIES
 
 
@@ -148,8 +154,10 @@ def windows(rows: Sequence[Row]) -> str:
         f"The change that is farthest from 0, significant or not, is that of {most['place']}: "
         f"{_number(most, 'value', 'low', 'high')}, n = {most['n']}."
     )
+    if most["value"] == 0:
+        peak = "No window changes it at all."
     if not known:
-        return f"{sentences.counted(len(rows), 'window')}, not tested ({why_untested(most)}). {peak}"
+        return f"{sentences.counted(len(rows), 'window')}; {why_untested(most)}. {peak}"
     different = [row for row in known if differs(row)]
     count = f"Of {sentences.counted(len(known), 'window')} tested"
     if not different:
@@ -170,7 +178,7 @@ def heads(rows: Sequence[Row]) -> str:
     """How many heads of a sweep have a significant effect, and the strongest of them."""
     count, known = sentences.counted(len(rows), "head"), [row for row in rows if row["q"] is not None]
     if not known:
-        return f"{count}, not tested ({why_untested(rows[0])})."
+        return f"{count}; {why_untested(rows[0])}."
     strong = sorted((row for row in known if row["q"] < FALSE_DISCOVERIES), key=lambda row: -abs(row["value"]))
     if not strong:
         none = (
@@ -179,7 +187,7 @@ def heads(rows: Sequence[Row]) -> str:
             else "None is significant"
         )
         return f"{none} (of {count})."
-    named = [f"{row['place']} ({_number(row, 'value', 'low', 'high')})" for row in strong[:NAMED]]
+    named = [f"{row['place']} by {_number(row, 'value', 'low', 'high')}" for row in strong[:NAMED]]
     what = "the strongest" if len(strong) > len(named) else "namely"
     return (
         f"Alone, {len(strong)} of {count} significantly change{'s' * (len(strong) == 1)} "

@@ -112,5 +112,5 @@ def _each(title: str, rows: Sequence[Row], controls: dict[str, Row], *, many: bo
         yield effect_sentences.table(title, rows, controls)
         return
     for row in rows:
-        name = f"{title}, {row['place']}" if many else row["place"]
+        name = f"{title}, {row['place']}" if many or row["intervention"] != row["place"] else row["place"]
         yield (Strong(name), f": {effect_sentences.sentence(row, controls.get(row['place']))}")
