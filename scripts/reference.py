@@ -25,8 +25,9 @@ from attnscope.measures import KEY, MEASURES, Measure, TokenIds
 from attnscope.measures.names import map_measures
 from attnscope.quantities import QUANTITIES, Quantity
 from attnscope.registry import built_in_only
+from attnscope.report import effects
 from attnscope.report.comparisons import CLASSES, HEADS, MULTIVERSE
-from attnscope.runs.columns import EXPORTS, TABLES
+from attnscope.runs.columns import EXPORTS, OF_INTERVENTIONS, TABLES
 from attnscope.study import schema
 from attnscope.study.file import bundled_studies, read_study
 from attnscope.text.groups import GROUPS
@@ -260,7 +261,7 @@ order, and the same study on the same machine gives the same bytes.
 - `figures/NAME.{svg,png,pdf,vl.json,csv,md}`: the picture, its chart specification (Vega-Lite), its data, its reading
 - `answer.json`: the answer to the study's question, in sentences
 - `comparisons/comparisons.md`: what differs between conditions and models, how sure that is, and which heads carry it,
-  on a page; `comparisons/{heads,classes,multiverse}.csv`: every number
+  on a page; `comparisons/{heads,classes,multiverse,effects}.csv`: every number
 - `evidence.md`, `evidence.json`: the checks behind the numbers
 - `report.html`: everything on one page
 - `report.json`: what the report was made from (`run`, `tables`, `evidence`, `plugins`) and the SHA-256 of each of its
@@ -287,13 +288,14 @@ the names of the axes and the labels of layers, heads and query groups, as JSON.
 
 def _run() -> Iterator[str]:
     yield RUN
-    for name, columns in (TABLES | EXPORTS).items():
+    for name, columns in (TABLES | OF_INTERVENTIONS | EXPORTS).items():
         yield f"\n## {f'exports/{name}' if name in EXPORTS else name}.parquet\n"
         yield "| column | type | meaning |\n|---|---|---|"
         for column in columns:
             kind = str(column.type).replace("dictionary<values=string, indices=int32, ordered=0>", "string")
             yield f"| `{column.name}` | {kind} | {column.meaning} |"
-    for name, described in (("heads", HEADS), ("classes", CLASSES), ("multiverse", MULTIVERSE)):
+    tables = {"heads": HEADS, "classes": CLASSES, "multiverse": MULTIVERSE, "effects": effects.COLUMNS}
+    for name, described in tables.items():
         yield f"\n## comparisons/{name}.csv\n"
         yield "| column | meaning |\n|---|---|"
         yield from (f"| `{column}` | {meaning} |" for column, meaning in described.items())

@@ -15,9 +15,7 @@ from attnscope.study.schema import Study
 
 
 class AttentionEffectOptions(MeasureOptions):
-    """A point per head: across, its attention (by default on the study's first class) or another measure; up, what a
-    sweep over heads does to the answer.
-    """
+    """A point per head: attention, by default on the study's first class, and what a sweep over heads does in it."""
 
     score: Score | None = Field(None, description="logprob, accuracy, flips or kl; by default the outcome's first.")
     intervention: str | None = Field(None, description="One that sweeps over heads; by default the first.")

@@ -19,9 +19,7 @@ OVER: dict[By, Over | None] = {"layer": "layers", "head": "heads", "class": "cla
 
 
 class EffectOptions(Options):
-    """What interventions do to the answer, each beside its control: lines over windows of layers, a map of heads, or
-    points with intervals for classes and single interventions.
-    """
+    """Lines over layers, a map of heads, or points for classes or interventions, each beside its control."""
 
     shows_attention: ClassVar[bool] = False
 
