@@ -10,7 +10,7 @@ from typing import Any
 
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES
 from attnscope.figures import sentences
-from attnscope.figures.interventions import SCORES
+from attnscope.figures.interventions import score_words
 from attnscope.figures.prose import Table
 
 Row = Mapping[str, Any]
@@ -34,11 +34,11 @@ def sentence(row: Row, control: Row | None) -> str:
 
 
 def _change(row: Row) -> str:
-    name = SCORES[row["score"]].name
+    name = score_words(row["score"]).name
     shown = _number(row, "value", "low", "high")
     n = f"mean over {sentences.prompts_in_clusters(row['n'] or 0, row['clusters'] or row['n'] or 0)}"
     if row["q"] is None:
-        verb = "is" if SCORES[row["score"]].one_way else "changes by"
+        verb = "is" if score_words(row["score"]).one_way else "changes by"
         return f"{name} {verb} {shown}, {n} ({why_untested(row)})"
     rate, within = sentences.rate(row["q"]), _is_small(row["same_q"])
     if row["q"] < FALSE_DISCOVERIES:
@@ -54,7 +54,7 @@ def why_untested(row: Row) -> str:
     """Why a change has no q."""
     if row["low"] is None:
         return sentences.untested(row["n"] or 0, row["clusters"])
-    return SCORES[row["score"]].one_way or "not tested"
+    return score_words(row["score"]).one_way or "not tested"
 
 
 def _control(row: Row, control: Row) -> str:
@@ -106,7 +106,7 @@ def _size(row: Row, value: str, low: str, high: str) -> str:
 def _with_unit(row: Row, value: float, low: float | None, high: float | None) -> str:
     """`1.5 nats (1.4 to 1.6)`."""
     shown = sentences.number(value)
-    return sentences.with_interval(value, low, high).replace(shown, f"{shown}{SCORES[row['score']].unit}", 1)
+    return sentences.with_interval(value, low, high).replace(shown, f"{shown}{score_words(row['score']).unit}", 1)
 
 
 def table(title: str, rows: Sequence[Row], controls: Mapping[str, Row]) -> Table:
@@ -191,5 +191,5 @@ def heads(rows: Sequence[Row]) -> str:
     what = "the strongest" if len(strong) > len(named) else "namely"
     return (
         f"Alone, {len(strong)} of {count} significantly change{'s' * (len(strong) == 1)} "
-        f"{SCORES[rows[0]['score']].name}: {what} {sentences.listed(named)}."
+        f"{score_words(rows[0]['score']).name}: {what} {sentences.listed(named)}."
     )

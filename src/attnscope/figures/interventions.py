@@ -61,6 +61,12 @@ SCORES: dict[Score, ScoreWords] = {
 }
 
 
+def score_words(score: str | None) -> ScoreWords:
+    """Of a score that a table names; any table may name one of its own, or none."""
+    known = next((words for name, words in SCORES.items() if name == score), None)
+    return known or ScoreWords(score or "the score", score or "change", "", "")
+
+
 def about_score(run: Run, score: Score) -> str:
     """A sentence about what a score of this run is."""
     if run.study.outcome is not None and run.study.outcome.choices is not None:

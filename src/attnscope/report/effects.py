@@ -15,7 +15,7 @@ from attnscope.figures import effect_sentences, sentences
 from attnscope.figures.interventions import SCORES, label_of, shown_interventions
 from attnscope.figures.kinds.effect.options import OVER, By, EffectOptions
 from attnscope.figures.kinds.effect.prose import statements
-from attnscope.figures.kinds.effect.statistics import CONTROL, INTERVENTION, effect_rows
+from attnscope.figures.kinds.effect.statistics import CONTROL, effect_rows, of_interventions
 from attnscope.figures.prose import Block, Bullets, Paragraph, Section, Table, Text
 from attnscope.places import writing
 from attnscope.study.interventions import NONE, Score
@@ -85,7 +85,7 @@ def effects_in_words(run: Run) -> list[str]:
 
 def _said(by: By, table: pl.DataFrame) -> Iterator[str]:
     """A sentence for each single intervention and each class of a sweep; one for every other sweep."""
-    rows, controls = (table.filter(role=role).to_dicts() for role in (INTERVENTION, CONTROL))
+    rows, controls = of_interventions(table).to_dicts(), table.filter(role=CONTROL).to_dicts()
     beside = {(row["panel"], row["place"]): row for row in controls}
     if by in ("intervention", "class"):
         for row in rows:
@@ -134,5 +134,5 @@ def _tables(
         asked = {"by": by, "score": score, "models": models, "conditions": conditions}
         options = EffectOptions.model_validate({"name": "effects", "kind": "effect", **asked})
         table = effect_rows(run, options)
-        if (table["role"] == INTERVENTION).any():
+        if len(of_interventions(table)):
             yield by, table

@@ -12,7 +12,7 @@ from attnscope.analysis.discoveries import FALSE_DISCOVERIES
 from attnscope.analysis.families import INTERVENTIONS
 from attnscope.analysis.run import Run
 from attnscope.figures import selection, sentences
-from attnscope.figures.interventions import SCORES, about_score, label_of, score_of
+from attnscope.figures.interventions import SCORES, about_score, label_of, score_of, score_words
 from attnscope.figures.kind import Look
 from attnscope.figures.kinds.attention_effect.options import AttentionEffectOptions
 from attnscope.figures.kinds.attention_effect.statistics import measure_words, shown_measures, swept
@@ -111,7 +111,7 @@ def _verdict(row: Row, over: str, heads: int) -> str:
     if row["spearman_low"] <= 0 <= row["spearman_high"]:
         return f"{shown}. That attention predicts effect can't be shown: the interval contains 0 (not significant)"
     way = "higher" if row["spearman"] > 0 else "lower"
-    name = SCORES[row["score"]].name
+    name = score_words(row["score"]).name
     return (
         f"{shown}. Attention predicts effect, significantly (the interval excludes 0): among these heads, more "
         f"attention goes with a {way} value of {name} once the head is changed"

@@ -27,7 +27,7 @@ COLUMNS = (
     Column("attention", pl.Float64, "across: the mean over prompts of the class or measure"),
     Column("effect", pl.Float64, "up: the score's change when this head is changed, mean over the same prompts"),
     Column("measure", pl.String, "what is across, in words", optional=True, gaps=True),
-    Column("score", pl.String, "logprob, accuracy, flips or kl"),
+    Column("score", pl.String, "logprob, accuracy, flips or kl", optional=True, gaps=True),
     Column("n", pl.Int64, "how many prompts have both", optional=True, gaps=True),
     Column("clusters", pl.Int64, "how many clusters these are in", optional=True, gaps=True),
     Column("q", pl.Float64, "the effect's false discovery rate; empty if not tested", optional=True, gaps=True),

@@ -12,7 +12,12 @@ from attnscope.figures import selection, sentences
 from attnscope.figures.compose import Description, joined
 from attnscope.figures.effect_sentences import differs
 from attnscope.figures.kind import Look
-from attnscope.figures.kinds.effect.statistics import CONTROL, INTERVENTION, PLACEBO_DRAW
+from attnscope.figures.kinds.effect.statistics import (
+    CONTROL,
+    INTERVENTION,
+    PLACEBO_DRAW,
+    of_interventions,
+)
 from attnscope.figures.kinds.heatmap import chart as maps
 
 HEIGHT, STEP = 210, 18  # pixels: of lines, and of a row of points
@@ -51,7 +56,7 @@ def draw(table: pl.DataFrame, look: Look) -> Description:
 
 def cells(table: pl.DataFrame) -> pl.DataFrame:
     """A map's cells; of a control in a panel of its own."""
-    shown = table.filter(pl.col("role") != PLACEBO_DRAW)
+    shown = _shown(table)
     title = pl.when(pl.col("role") == CONTROL).then(pl.format("{}: control", "panel")).otherwise("panel")
     names = ("layer", "head", "value", "low", "high", "q", "same_q", "least_q", "n")
     nothing = {"floor": pl.lit(None, dtype=pl.Float64), "row": pl.lit(None, dtype=pl.Int64)}
@@ -60,10 +65,16 @@ def cells(table: pl.DataFrame) -> pl.DataFrame:
 
 def _marked(table: pl.DataFrame) -> pl.DataFrame:
     """What is drawn: which points are filled, and each one's colour."""
-    shown = table.filter(pl.col("role") != PLACEBO_DRAW)
+    shown = _shown(table)
     own = pl.when(pl.col("role") == CONTROL).then(pl.lit(CONTROLS)).otherwise(pl.col("colour").fill_null(COLOUR))
-    filled = [row["role"] == INTERVENTION and differs(row) is True for row in shown.iter_rows(named=True)]
+    filled = [row["role"] != CONTROL and differs(row) is True for row in shown.iter_rows(named=True)]
     return shown.with_columns(colour=own, filled=pl.Series(filled, dtype=pl.Boolean))
+
+
+def _shown(table: pl.DataFrame) -> pl.DataFrame:
+    """Without second draws; what is no control is an intervention."""
+    role = pl.when(pl.col("role").is_in(ROLES)).then("role").otherwise(pl.lit(INTERVENTION))
+    return table.filter((pl.col("role") != PLACEBO_DRAW).fill_null(value=True)).with_columns(role=role)
 
 
 def _reach(shown: pl.DataFrame) -> list[float]:
@@ -77,7 +88,7 @@ def _reach(shown: pl.DataFrame) -> list[float]:
 def legend(table: pl.DataFrame, look: Look) -> str:
     if table["head"].is_not_null().any():
         return maps.legend(cells(table), look)
-    shown = table.filter(pl.col("role") == INTERVENTION)
+    shown = of_interventions(table)
     beside = table["role"].eq(CONTROL).any()
     marks = "Dashed" if table["layer"].is_not_null().any() else "Diamond"
     words = f" {marks}: the control." if beside else ""

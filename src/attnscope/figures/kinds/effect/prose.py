@@ -14,7 +14,7 @@ from attnscope.figures import effect_sentences, selection, sentences
 from attnscope.figures.interventions import SCORES, about_score, score_of, sides_of
 from attnscope.figures.kind import Look
 from attnscope.figures.kinds.effect.options import EffectOptions
-from attnscope.figures.kinds.effect.statistics import CONTROL, INTERVENTION
+from attnscope.figures.kinds.effect.statistics import CONTROL, of_interventions
 from attnscope.figures.kinds.heatmap import prose as maps
 from attnscope.figures.prose import Document, Strong, Table, Text, document
 
@@ -31,7 +31,7 @@ TITLES = {
 
 def look(run: Run, options: EffectOptions, table: pl.DataFrame) -> Look:
     score = score_of(run, options.score)
-    shown = table.filter(pl.col("role") == INTERVENTION)
+    shown = of_interventions(table)
     mark = {"layer": "band", "head": "interval (in the csv)"}.get(options.by, "bar")
     how = selection.interval_words(mark, *(shown[name] for name in ("value", "low", "high", "n")), interval=BY_DRAWS)
     minus = "" if SCORES[score].one_way else ", with the intervention minus without, in the same prompt"
@@ -63,7 +63,7 @@ def _left_out(run: Run, options: EffectOptions, shown: pl.DataFrame) -> str:
 def write(table: pl.DataFrame, look: Look) -> Document:
     if table["head"].is_not_null().any():
         return _of_heads(table, look)
-    shown = table.filter(pl.col("role") == INTERVENTION)
+    shown = of_interventions(table)
     panels = list(dict.fromkeys(shown["panel"]))
     of_layers = shown["layer"].is_not_null().any()
     tested = pl.concat([shown["q"], shown["difference_q"]]).is_not_null().any()
@@ -90,13 +90,11 @@ def _of_heads(table: pl.DataFrame, look: Look) -> Document:
 
 def statements(table: pl.DataFrame) -> list[Text | Table]:
     """What a table says of each intervention or sweep, or of each class of a sweep."""
-    titles = list(dict.fromkeys(table["panel"]))
+    titles = list(dict.fromkeys(of_interventions(table)["panel"]))
     words: list[Text | Table] = []
     for title in titles:
-        rows, controls = (
-            table.filter(pl.col("panel") == title, pl.col("role") == role).to_dicts()
-            for role in (INTERVENTION, CONTROL)
-        )
+        panel = table.filter(pl.col("panel") == title)
+        rows, controls = of_interventions(panel).to_dicts(), panel.filter(pl.col("role") == CONTROL).to_dicts()
         if rows[0]["head"] is not None:
             words.append((Strong(title), f": {effect_sentences.heads(rows)}"))
         elif rows[0]["layer"] is not None:
@@ -112,5 +110,5 @@ def _each(title: str, rows: Sequence[Row], controls: dict[str, Row], *, many: bo
         yield effect_sentences.table(title, rows, controls)
         return
     for row in rows:
-        name = f"{title}, {row['place']}" if many or row["intervention"] != row["place"] else row["place"]
+        name = f"{title}, {row['place']}" if many or row["intervention"] not in (None, row["place"]) else row["place"]
         yield (Strong(name), f": {effect_sentences.sentence(row, controls.get(row['place']))}")

@@ -29,10 +29,16 @@ INTERVENTION, CONTROL, PLACEBO_DRAW = "intervention", "control", "placebo"
 
 COLUMNS = (
     Column("panel", pl.String, "the panel's title; in order"),
-    Column("role", pl.String, "intervention, control, or placebo: the control's second draw, which is not drawn"),
-    Column("intervention", pl.String, "its label"),
     Column("place", pl.String, "the intervention, the window of layers, the head or the class; in order"),
-    Column("score", pl.String, "logprob, accuracy, flips or kl"),
+    Column(
+        "role",
+        pl.String,
+        "intervention, control, or placebo: the control's second draw, which is not in the picture",
+        optional=True,
+        gaps=True,
+    ),
+    Column("intervention", pl.String, "its label", optional=True, gaps=True),
+    Column("score", pl.String, "logprob, accuracy, flips or kl", optional=True, gaps=True),
     Column("layer", pl.Int64, "the first of the window, or the head's", optional=True, gaps=True),
     Column("head", pl.Int64, "of a sweep over heads", optional=True, gaps=True),
     Column("value", pl.Float64, "mean over prompts of the score's change from the model as it is"),
@@ -65,6 +71,11 @@ COLUMNS = (
     Column("colour", pl.String, "of the intervention, such as '#1f77b4'", optional=True, gaps=True),
 )
 KEYS = ("panel", "role", "intervention", "place")
+
+
+def of_interventions(table: pl.DataFrame) -> pl.DataFrame:
+    """The rows that are neither of a control nor of a second draw."""
+    return table.filter(~pl.col("role").is_in([CONTROL, PLACEBO_DRAW]).fill_null(value=False))
 
 
 def table(run: Run, options: EffectOptions) -> pl.DataFrame:
