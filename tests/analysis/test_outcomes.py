@@ -162,11 +162,10 @@ def test_five_prompts_have_a_mean_and_no_interval(measured: Run, tmp_path: Path)
 
 
 def test_where_nothing_has_an_effect_p_is_uniform(measured: Run, tmp_path: Path) -> None:
-    sweep = {"name": "heads", "sweep": {"ablate": {}, "over": "heads"}}
-    places = {(layer, head): 0.0 for layer in range(20) for head in range(10)}
-    rows = [*outcome_rows(PROMPTS, {}), *swept("heads", PROMPTS, places, "layer", "head")]
-    run = with_outcomes(measured, tmp_path / "made", ["none", sweep], rows)
-    table = intervention_effects(run, "logprob")
+    names = [f"number {place}" for place in range(200)]
+    specs = [{"name": name, "hide": HIDE, "control": "none"} for name in names]
+    rows = outcome_rows(PROMPTS, dict.fromkeys(names, 0.0))
+    table = intervention_effects(with_outcomes(measured, tmp_path / "made", ["none", *specs], rows), "logprob")
     assert len(table) == 200
     p = table["p"].to_numpy()
     for share in (0.05, 0.25, 0.5, 0.75):
@@ -174,19 +173,40 @@ def test_where_nothing_has_an_effect_p_is_uniform(measured: Run, tmp_path: Path)
     assert (table["q"] > 0.05).all()
 
 
+@pytest.mark.parametrize(
+    ("over", "place", "words"),
+    [
+        ("heads", {"layer": 2, "head": 0}, "layer 2, head 0"),
+        ("heads", {"layer": 1, "head": -1}, "layer 1, head -1"),
+        ("heads", {"layer": 1}, "layer 1"),
+        ("heads", {}, "prompt 0"),
+        ("classes", {"token_class": "unknown"}, "token_class unknown"),
+    ],
+)
+def test_places_that_the_model_and_the_study_do_not_have_are_refused(
+    measured: Run, tmp_path: Path, over: str, place: dict[str, Any], words: str
+) -> None:
+    change = {"hide": {"from": "last"}} if over == "classes" else {"ablate": {}}
+    sweep = {"name": "sweep", "sweep": {**change, "over": over}, "control": "none"}
+    rows = [*outcome_rows(PROMPTS, {}), {"prompt": 0, "intervention": "sweep", "logprob": -9.0, **place}]
+    run = with_outcomes(measured, tmp_path / "made", ["none", sweep], rows)
+    with pytest.raises(AttnscopeError, match=f"there is no such place as intervention sweep, .*{words}"):
+        intervention_effects(run, "logprob")
+
+
 def test_a_sweep_and_its_control_are_compared_place_by_place(measured: Run, tmp_path: Path) -> None:
     sweep = {"name": "depth", "sweep": {"hide": HIDE, "over": "layers", "window": 2}}
-    used = {(layer,): -2.0 if layer == 1 else 0.0 for layer in range(4)}
-    nothing = {(layer,): 0.0 for layer in range(4)}
+    used = {(layer,): -2.0 if layer == 1 else 0.0 for layer in range(2)}
+    nothing = {(layer,): 0.0 for layer in range(2)}
     rows = [*outcome_rows(PROMPTS, {})]
     for name, places in (("depth", used), ("depth (control)", nothing)):
         rows += swept(name, PROMPTS, places, "layer")
     run = with_outcomes(measured, tmp_path / "made", ["none", sweep], rows)
     beyond = intervention_effects(run, "logprob").filter(intervention="depth", kind="beyond")
-    assert beyond["layer"].to_list() == [0, 1, 2, 3]
-    assert (beyond["q"] < 0.05).to_list() == [False, True, False, False]
+    assert beyond["layer"].to_list() == [0, 1]
+    assert (beyond["q"] < 0.05).to_list() == [False, True]
     found = outcomes(Side(run, "one", "none"), "depth", "logprob")
-    assert found.places == tuple(Place(layer=layer) for layer in range(4))
+    assert found.places == tuple(Place(layer=layer) for layer in range(2))
     assert sides_with_outcomes(run) == [Side(run, "one", "none")]
 
 

@@ -116,7 +116,7 @@ def _rows(side: Side) -> pl.DataFrame:
     columns = [*_KEY, "logprob", "kl", "exact", "choice", "right"]
     rows = side.run.rows(OUTCOMES, side.model, side.condition, columns)
     _refuse_unknown(side, rows, where)
-    _refuse_misplaced(side.run, rows, where)
+    _refuse_misplaced(side, rows, where)
     _refuse(rows.filter(rows.select(_KEY).is_duplicated()), "it has several rows for {}", where)
     as_it_is = rows.filter(intervention=NONE)
     lacking = rows.join(as_it_is, on="prompt", how="anti").with_columns(intervention=pl.lit(NONE))
@@ -141,12 +141,21 @@ def _refuse_unknown(side: Side, rows: pl.DataFrame, where: str) -> None:
         _refuse(unknown, f"the run does not have the {column} of its row for {{}}", where)
 
 
-def _refuse_misplaced(run: Run, rows: pl.DataFrame, where: str) -> None:
-    """A sweep has a place in every row, and no other intervention has one."""
-    for spec in run.study.interventions:
-        wanted = _PLACES_OF[over_of(run, spec)]
+def _refuse_misplaced(side: Side, rows: pl.DataFrame, where: str) -> None:
+    """A sweep has a place of the model in every row, and no other intervention has one."""
+    problem = "there is no such place as {}"
+    for spec in side.run.study.interventions:
+        wanted = _PLACES_OF[over_of(side.run, spec)]
         fits = pl.all_horizontal(pl.col(name).is_not_null() == (name in wanted) for name in _PLACE)
-        _refuse(rows.filter(pl.col("intervention") == spec.name, ~fits), "there is no such place as {}", where)
+        _refuse(rows.filter(pl.col("intervention") == spec.name, ~fits), problem, where)
+    known = (
+        pl.col("layer").is_between(0, side.run.depth(side.model) - 1)
+        & pl.col("head").fill_null(0).ge(0)
+        & pl.col("token_class").is_null()
+    )
+    is_class = pl.col("layer").is_null() & pl.col("token_class").is_in(side.run.token_sets)
+    has_none = pl.all_horizontal(pl.col(name).is_null() for name in _PLACE)
+    _refuse(rows.filter(~(known | is_class | has_none).fill_null(value=False)), problem, where)
 
 
 def _refuse(rows: pl.DataFrame, problem: str, where: str) -> None:
