@@ -15,6 +15,7 @@ from attnscope.analysis.outcomes import Place, outcomes, sides_with_outcomes
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import Side
 from attnscope.errors import AttnscopeError
+from tests.analysis.conftest import performed, study
 from tests.analysis.planted import CHANGES, HIDE, INTERVENTIONS, PLACEBO, PROMPTS, Row, outcome_rows, swept
 from tests.handmade import with_outcomes
 
@@ -208,6 +209,28 @@ def test_a_sweep_and_its_control_are_compared_place_by_place(measured: Run, tmp_
     found = outcomes(Side(run, "one", "none"), "depth", "logprob")
     assert found.places == tuple(Place(layer=layer) for layer in range(2))
     assert sides_with_outcomes(run) == [Side(run, "one", "none")]
+
+
+def test_an_intervention_is_compared_with_each_of_its_controls(measured: Run, tmp_path: Path) -> None:
+    specs = [*INTERVENTIONS[:2], {"name": "drawn", "random": "like used"}, {"name": "alike", "matched": "like used"}]
+    changes = {"used": -1.5, "drawn": -0.4, "drawn (placebo)": -0.4, "alike": -1.4}
+    run = with_outcomes(measured, tmp_path / "made", specs, outcome_rows(PROMPTS, changes))
+    beyond = intervention_effects(run, "logprob").filter(intervention="used", kind="beyond")
+    assert beyond["against"].to_list() == ["drawn", "alike"]
+    assert beyond["effect"].to_list() == pytest.approx([-1.1, -0.1], abs=0.2)
+    placebos = intervention_effects(run, "logprob").filter(kind="placebo")
+    assert placebos.select("intervention", "against").rows() == [("drawn", "drawn (placebo)")]
+
+
+def test_clusters_are_the_unit_of_effects(tiny: Path, tmp_path: Path) -> None:
+    items = [{"intro": f"Look at {n}.", "question": f"What is {n}?", "topic": f"t{n % 8}"} for n in PROMPTS]
+    prompts = {"items": items, "chat": "{intro}\n{question}", "cluster": "topic"}
+    models = [{"label": "one", "source": str(tiny)}]
+    clustered = performed(study(models, prompts=prompts, conditions=["none"]), tmp_path)
+    table = intervention_effects(made(clustered, tmp_path, outcome_rows(PROMPTS)), "logprob")
+    assert set(table["n"]) == {40}
+    assert set(table["clusters"]) == {8}
+    assert table["p"].min() >= 2 / 2**8  # type: ignore[operator]
 
 
 def test_a_run_without_interventions_has_no_effects(measured: Run) -> None:

@@ -7,9 +7,11 @@ from typing import Any
 
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
 from attnscope.analysis.intervention_effects import EFFECTS
 from attnscope.analysis.run import Run
+from attnscope.cli.main import app
 from attnscope.report.answer import LIMIT, NOTHING, answer
 from attnscope.report.effects import BESIDE, COLUMNS, HEADING, MOST, effects_section, write_effects
 from attnscope.report.write import report_run
@@ -46,6 +48,13 @@ def test_a_report_has_the_effects_on_its_page_and_all_of_them_as_a_table(planted
     assert table.columns == list(COLUMNS) == list(EFFECTS)
     assert set(table["score"]) == {"logprob", "kl", "flips", "accuracy"}
     assert set(table["kind"]) == {"change", "beyond", "placebo"}
+
+
+def test_compare_writes_effects_where_there_is_nothing_else_to_compare(planted: Run, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["compare", str(planted.path), "--out", str(tmp_path / "made")])
+    assert result.exit_code == 0, result.output
+    assert "significantly lowers" in result.output
+    assert [each.name for each in (tmp_path / "made").iterdir()] == ["effects.csv"]
 
 
 def test_a_run_without_interventions_has_no_word_of_them(measured: Run, tmp_path: Path) -> None:
