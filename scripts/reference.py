@@ -26,6 +26,7 @@ from attnscope.measures import KEY, MEASURES, Measure, TokenIds
 from attnscope.measures.names import map_measures
 from attnscope.quantities import QUANTITIES, Quantity
 from attnscope.registry import built_in_only
+from attnscope.report import effects
 from attnscope.report.comparisons import CLASSES, HEADS, MULTIVERSE
 from attnscope.runs.columns import EXPORTS, OF_INTERVENTIONS, TABLES
 from attnscope.study import schema
@@ -299,7 +300,7 @@ order, and the same study on the same machine gives the same bytes.
 - `figures/NAME.{svg,png,pdf,vl.json,csv,md}`: the picture, its chart specification (Vega-Lite), its data, its reading
 - `answer.json`: the answer to the study's question, in sentences
 - `comparisons/comparisons.md`: what differs between conditions and models, how sure that is, and which heads carry it,
-  on a page; `comparisons/{heads,classes,multiverse}.csv`: every number
+  on a page; `comparisons/{heads,classes,multiverse,effects}.csv`: every number
 - `evidence.md`, `evidence.json`: the checks behind the numbers
 - `report.html`: everything on one page
 - `report.json`: what the report was made from (`run`, `tables`, `evidence`, `plugins`) and the SHA-256 of each of its
@@ -336,7 +337,8 @@ def _run() -> Iterator[str]:
         for column in columns:
             kind = str(column.type).replace("dictionary<values=string, indices=int32, ordered=0>", "string")
             yield f"| `{column.name}` | {kind} | {column.meaning} |"
-    for name, described in (("heads", HEADS), ("classes", CLASSES), ("multiverse", MULTIVERSE)):
+    tables = {"heads": HEADS, "classes": CLASSES, "multiverse": MULTIVERSE, "effects": effects.COLUMNS}
+    for name, described in tables.items():
         yield f"\n## comparisons/{name}.csv\n"
         yield "| column | meaning |\n|---|---|"
         yield from (f"| `{column}` | {meaning} |" for column, meaning in described.items())

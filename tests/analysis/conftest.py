@@ -9,6 +9,7 @@ import yaml
 from attnscope.analysis.run import Run
 from attnscope.measures.patterns import PATTERNS
 from attnscope.studies import run_study
+from tests.analysis.planted import PROMPTS
 from tests.runs.conftest import save_tiny
 
 EVERY_PATTERN = {"queries": ["last", "all"], "measures": list(PATTERNS)}
@@ -50,3 +51,12 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     content = study([{"label": "one", "source": str(tiny)}], measure=EVERY_PATTERN)
     return performed(content, tmp_path_factory.mktemp("compared"))
+
+
+@pytest.fixture(scope="session")
+def measured(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Forty prompts, one condition."""
+    items = [{"intro": f"Look at {n}.", "question": f"What # is {n * 7}?" + "!" * (n % 5)} for n in PROMPTS]
+    prompts = {"items": items, "chat": "{intro}\n{question}"}
+    models = [{"label": "one", "source": str(tiny)}]
+    return performed(study(models, prompts=prompts, conditions=["none"]), tmp_path_factory.mktemp("measured"))

@@ -274,6 +274,12 @@ def named(kind: str, name: str, *, adds_up: bool = True) -> list[Row]:
             for bar in both
             for part in both
         ],
+        "attention-effect": [
+            {"panel": panel, "layer": 0, "head": head, "attention": 0.1 * head, "effect": -0.1}
+            for panel in both
+            for head in range(3)
+        ],
+        "effect": [{"panel": panel, "place": place, "value": 0.1} for panel in both for place in both],
         "decomposition": [
             {"panel": panel, "token_class": part, "quantity": quantity, "value": 0.1, "low": 0.05, "high": 0.2}
             for panel in both

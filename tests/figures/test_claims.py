@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES
@@ -23,7 +23,7 @@ from attnscope.figures.kinds.decomposition.chart import OTHERS as OTHER_QUANTITI
 from attnscope.figures.prose import Bullets, Document, Paragraph, Section, Table, plain
 
 CLAIM = re.compile(
-    r"\b(above|below|higher|lower|greater|exceeds|more|less|rises?|falls?|rose|fell|increases?|decreases?|gains?|loses?|"
+    r"\b(above|below|higher|lower|greater|exceeds|more|less|rises?|falls?|rose|fell|increases?|decreases?|raises?|lowers?|gains?|loses?|"
     r"largest|smallest)\b"
 )
 CAUTIOUS = re.compile(
@@ -192,6 +192,46 @@ def trajectory(draw: st.DrawFn) -> pl.DataFrame:
     return KINDS.find("trajectory", "").checked(pl.DataFrame(rows, infer_schema_length=None), "trajectory")
 
 
+@st.composite
+def effect(draw: st.DrawFn) -> pl.DataFrame:
+    rows: list[dict[str, Any]] = []
+    by, score = draw(st.sampled_from(["one", "layer", "head"])), draw(st.sampled_from(["logprob", "flips"]))
+    count, controlled = draw(st.sampled_from([1, 3, 9])), draw(st.booleans())
+    for panel in ["a", "b"][: draw(st.integers(1, 2))]:
+        for place in range(count):
+            where = {"panel": panel, "place": f"{by} {place}", "score": score, "n": 12, "clusters": 12, "pairs": 12}
+            where |= {"layer": None if by == "one" else place, "head": place if by == "head" else None}
+            value = draw(CHANGES)
+            tested = {"q": draw(RATES), "same_q": draw(RATES), "least_q": draw(RATES)}
+            mine = {**where, **tested, "role": "intervention", "intervention": "x", "value": value, **ends(value)}
+            if controlled:
+                difference, control = draw(CHANGES), draw(CHANGES)
+                mine |= {"against": "y", "difference": difference, "difference_q": draw(RATES)}
+                mine |= {f"difference_{end}": each for end, each in ends(difference).items()}
+                mine["difference_same_q"] = draw(RATES)
+                beside = {"role": "control", "intervention": "y", "value": control, "q": draw(RATES)}
+                again = {"against": "z", "difference": draw(CHANGES), "difference_q": draw(RATES)}
+                rows.append({**where, **beside, **ends(control), **again})
+            rows.append(mine)
+    return KINDS.find("effect", "").checked(pl.DataFrame(rows, infer_schema_length=None), "effect")
+
+
+@st.composite
+def attention_effect(draw: st.DrawFn) -> pl.DataFrame:
+    rows: list[dict[str, Any]] = []
+    tested = draw(st.booleans())
+    for panel in ["a", "b"][: draw(st.integers(1, 2))]:
+        value, known = draw(CHANGES), draw(st.booleans())
+        found: dict[str, float | None] = {"spearman": value, "pearson": value} if draw(st.booleans()) else {}
+        if found and known:
+            found |= {f"{name}_{end}": each for name in ("spearman", "pearson") for end, each in ends(value).items()}
+        for head in range(draw(st.integers(1, 7))):
+            numbers = {"attention": draw(SHARES), "effect": draw(CHANGES), "q": draw(RATES) if tested else None}
+            where = {"panel": panel, "layer": 0, "head": head, "score": "logprob", "n": 12, "clusters": 12}
+            rows.append({**where, **numbers, **found})
+    return KINDS.find("attention-effect", "").checked(pl.DataFrame(rows, infer_schema_length=None), "attention-effect")
+
+
 TABLES = {
     "bars": bars(),
     "lines": lines(),
@@ -200,10 +240,13 @@ TABLES = {
     "spread": spread(),
     "strip": strip(),
     "trajectory": trajectory(),
+    "effect": effect(),
+    "attention-effect": attention_effect(),
 }
 
 
 @pytest.mark.parametrize("kind", TABLES)
+@settings(deadline=None)  # the first one loads every kind
 @given(data=st.data())
 def test_no_reading_claims_more_than_q_allows(kind: str, data: st.DataObject) -> None:
     refuse_bare_claims(KINDS.find(kind, "").prose(data.draw(TABLES[kind]), LOOK))
@@ -265,6 +308,32 @@ def test_the_last_place_of_a_line_is_above_or_below_the_first_exactly_if_its_own
         way = "above" if (last["difference"] or 0) > 0 else "below"
         assert (f"significantly {way} step 0" in sentence) == sure
         assert sure or f" {way} step 0 (" not in sentence
+
+
+@given(effect())
+def test_an_intervention_lowers_or_raises_a_score_exactly_if_its_own_q_says_so(table: pl.DataFrame) -> None:
+    shown = table.filter(pl.col("role") == "intervention", pl.col("head").is_null(), pl.col("layer").is_null())
+    said = list(sentences_of(KINDS.find("effect", "").prose(table, LOOK)))
+    for row in shown.iter_rows(named=True) if shown["place"].n_unique() < 9 else ():
+        (sentence,) = [each for each in said if each.startswith(f"{row['panel']}, {row['place']}: ")]
+        sure = row["q"] is not None and row["q"] < FALSE_DISCOVERIES
+        way = "raises" if row["value"] > 0 else "lowers"
+        assert (f"significantly {way}" in sentence) == sure
+        beyond = row["difference_q"] is not None and row["difference_q"] < FALSE_DISCOVERIES
+        assert ("beyond the control (q" in sentence) == beyond
+
+
+@given(attention_effect())
+def test_attention_predicts_effect_exactly_if_the_interval_excludes_zero(table: pl.DataFrame) -> None:
+    said = list(sentences_of(KINDS.find("attention-effect", "").prose(table, LOOK)))
+    for (panel,), part in table.group_by("panel", maintain_order=True):
+        start = f"{panel}: " if table["panel"].n_unique() > 1 else ""
+        row = part.row(0, named=True)
+        low, high = row["spearman_low"], row["spearman_high"]
+        sure = row["spearman"] is not None and low is not None and not low <= 0 <= high
+        mine = [each for each in said if each.startswith(f"{start}Spearman")]
+        assert any("Attention predicts effect, significantly" in each for each in mine) == sure
+    assert not any("because" in each for each in said)
 
 
 def chroma(colour: str) -> float:

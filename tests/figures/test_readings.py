@@ -249,6 +249,8 @@ TABLES: dict[str, list[dict[str, Any]]] = {
     "decomposition": [{"panel": "P", "token_class": "c", "quantity": "change", "value": 0.5}],
     "spread": [{"panel": "P", "series": "s", "prompt": 0, "value": 0.5}],
     "trajectory": [{"panel": "P", "series": "s", "x": 0.0, "value": 0.5}],
+    "effect": [{"panel": "P", "place": "p", "role": "r", "score": "s", "intervention": "i", "value": 0.5}],
+    "attention-effect": [{"panel": "P", "layer": 0, "head": 0, "attention": 0.5, "effect": 0.5, "score": "s"}],
 }
 
 

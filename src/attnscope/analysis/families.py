@@ -9,6 +9,7 @@ HEADS_AND_CLASSES = "among all heads and classes tested"
 CLASSES = "among the comparison's classes, those not shown included"
 IN_LAYERS = "among all classes in all measured layers of the comparison, those not shown included"
 POSITIONS = "among the positions of a line"
+INTERVENTIONS = "among all interventions of the run and all places of sweeps, those not shown included"
 
 
 def along(*, of_classes: bool) -> str:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from attnscope.arguments import names_of, path_of, place_of, text_of
 from attnscope.errors import AttnscopeError, Parameter, near
 from attnscope.places import check_place, writing, written_whole
-from attnscope.runs.columns import EXPORTS, columns_of, tables_of
+from attnscope.runs.columns import EXPORTS, OUTCOMES, columns_of, tables_of
 from attnscope.runs.export import exported
 from attnscope.runs.integrity import DamagedError, is_intact, refuse_if_changed
 from attnscope.runs.manifest import STUDY, Manifest, ModelFacts, read_manifest
@@ -86,7 +86,7 @@ class Run:
         return self.manifest.tables_key or ""
 
     def table(self, name: str) -> pl.LazyFrame:
-        """prompts, tokens, mass or heads; see docs/run.md for their columns."""
+        """prompts, tokens, mass, heads or outcomes; see docs/run.md for their columns."""
         frame = pl.scan_parquet(self._file(name))
         columns = frame.collect_schema().names()
         frame = frame.with_columns(pl.col(column).cast(pl.String) for column in _NAMES if column in columns)
@@ -100,9 +100,11 @@ class Run:
             "queries": [group.name for group in self.groups],
             "measure": self.study.measure.all_measures,
             "token_class": self.token_sets,
+            "intervention": [spec.name for spec in self.study.interventions],
         }
+        within = ("position", "queries", "intervention", "layer", "head", "measure", "token_class")
         by = []
-        for name in ("model", "condition", "prompt", "position", "queries", "layer", "head", "measure", "token_class"):
+        for name in ("model", "condition", "prompt", *within):
             if name in labels and name in columns:
                 places = {label: place for place, label in enumerate(labels[name])}
                 by.append(pl.col(name).replace_strict(places, default=len(places), return_dtype=pl.Int64))
@@ -198,7 +200,12 @@ class Run:
     @property
     def is_whole(self) -> bool:
         """Whether its tables are as attnscope wrote them."""
-        return self.verify and all(self._file(name) for name in tables_of(self.study))
+        return self.verify and all(self._file(name) for name in self.manifest.tables)
+
+    @property
+    def has_outcomes(self) -> bool:
+        """Whether it has the outcomes of interventions."""
+        return OUTCOMES in self.manifest.tables
 
     @cached_property
     def cells(self) -> CellReader:

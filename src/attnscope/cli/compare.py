@@ -33,19 +33,22 @@ def compare(
     """Compare conditions and models of a run, or two runs, paired by prompt, with intervals and tests."""
     from attnscope.analysis.run import Run
     from attnscope.report.comparisons import write_comparisons
+    from attnscope.report.effects import write_effects
 
     first = Run(run)
     group = _group(first, queries)
     comparisons = first.compare(None if other is None else Run(other))
-    if not comparisons:
+    if not comparisons and (other is not None or not first.has_outcomes):
         raise AttnscopeError(
             "there is nothing to compare in this run",
             where=str(run),
-            allowed="two models, or two conditions",
+            allowed="two models, two conditions, or interventions",
             todo="add one to the study, or give a second run",
         )
     folder = out or (run / ("comparisons" if other is None else f"comparisons-with-{other.resolve().name}"))
-    written = write_comparisons(comparisons, folder)  # before printing, which a closed pipe may interrupt
+    written = write_comparisons(comparisons, folder) if comparisons else []  # before printing: a pipe may be closed
+    effects = write_effects(first, folder) if other is None else None
+    written += [effects] if effects is not None else []
     if quiet:
         print("\n".join(map(str, written)))  # noqa: T201
         return
@@ -57,6 +60,8 @@ def compare(
         _show(each, group)
     for path in written:
         print(f"wrote {path}")  # noqa: T201
+    if not comparisons:
+        return
     others = "" if queries or len(first.queries) == 1 else "other query groups, "
     print(f"{others}enrichment, dilution and every head: {folder}; all on a page: {folder / 'comparisons.md'}")  # noqa: T201
 

@@ -18,7 +18,8 @@ def figure(
     kind: Annotated[
         str,
         typer.Argument(
-            help="bars, lines, heatmap, strip, spread, decomposition, trajectory, or a plugin's kind.",
+            help="bars, lines, heatmap, strip, spread, decomposition, trajectory, effect, attention-effect, or a "
+            "plugin's kind.",
             autocompletion=completion.kinds,
         ),
     ],

@@ -29,6 +29,8 @@ class Options(FigureSpec):
 
     takes_series: ClassVar[bool] = False
     """Whether `queries` may name a series of query groups, instead of one group."""
+    shows_attention: ClassVar[bool] = True
+    """Whether its numbers are of attention, so that what the study leaves out matters for them."""
 
     @model_validator(mode="before")
     @classmethod

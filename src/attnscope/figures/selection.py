@@ -66,7 +66,7 @@ def layout_words(run: Run, options: Options) -> str:
 
 def removed_words(run: Run, options: Options) -> str:
     """Which tokens the study leaves out, and how much they receive, as a sentence with a space before it."""
-    if not run.study.without:
+    if not run.study.without or not options.shows_attention:
         return ""
     models, conditions = options.sides(run)
     shares = [_removed_share(run, options, *side) for side in product(models, conditions) if run.has(*side)]

@@ -20,6 +20,7 @@ from attnscope.analysis.run import Run
 from attnscope.analysis.sides import MASS, masses
 from attnscope.analysis.spread import mean_of_seen
 from attnscope.figures import selection, sentences
+from attnscope.report.effects import BESIDE, effects_in_words
 from attnscope.report.focus import Focus, Row, focus_of, focus_of_statement, of_run, row_of
 from attnscope.report.levels import between_words, levels_in_words, quantity_words
 from attnscope.runs.evidence import NONE, UNPROVEN
@@ -27,13 +28,16 @@ from attnscope.text.classes import OTHER
 
 LIMIT = "This is where heads look, not what they use: only an intervention can show whether it matters for the answer."
 
+NOTHING = "Nothing is compared, so nothing is tested."
+
 
 def answer(run: Run) -> list[str]:
     """The answer in sentences; empty if the run has no prompts to answer from."""
     words = _statements(run) if run.study.headline else _of_focus(run, focus_of(run))
+    effects = effects_in_words(run)
     if not words:
-        return [*_shares(run), *_removed(run), *_unproven(run)]
-    return [*words, *_removed(run), LIMIT, *_unproven(run)]
+        return [*_shares(run), *(effects or [NOTHING]), *_removed(run), *_unproven(run)]
+    return [*words, *effects, *_removed(run), BESIDE if effects else LIMIT, *_unproven(run)]
 
 
 def _statements(run: Run) -> list[str]:
@@ -281,7 +285,6 @@ def _shares(run: Run) -> Iterator[str]:
         f"Of the attention from {selection.group_words(queries)} in {model}, mean over {heads} and {many}, "
         f"{sentences.listed(words)}."
     )
-    yield "Nothing is compared, so nothing is tested."
 
 
 def _number(value: float) -> str:

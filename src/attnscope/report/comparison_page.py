@@ -20,6 +20,7 @@ from attnscope.figures import sentences
 from attnscope.figures.prose import Block, Bullets, Document, Paragraph, Section, Table
 from attnscope.report.answer import answer
 from attnscope.report.comparison_tables import ends, how_compared, sign, signed
+from attnscope.report.effects import effects_section
 from attnscope.report.focus import Focus, focus_of
 from attnscope.study.independence import FEWEST
 
@@ -46,7 +47,7 @@ def comparison_page(found: Sequence[Compared]) -> Document:
     focus = _focus(found)
     families = {title: [each for each in found if each.comparison.kind in kinds] for title, kinds in FAMILIES.items()}
     tables = [_family(title, mine, focus.queries) for title, mine in families.items() if mine]
-    sections = [*_short(found), *tables, *_carriers(found, focus)]
+    sections = [*_short(found), *tables, *_carriers(found, focus), *_effects(found)]
     more = tuple(filter(None, [*_made(found), *_more(found, focus.queries)]))
     return Document("Comparisons", (*sections, Section("More", (Bullets(more),))))
 
@@ -72,6 +73,13 @@ def _short(found: Sequence[Compared]) -> Iterator[Section]:
     """The answer to the study's question."""
     if found[0].comparison.kind != "run":
         yield Section("In short", (Bullets(tuple(answer(found[0].comparison.one.run))),))
+
+
+def _effects(found: Sequence[Compared]) -> Iterator[Section]:
+    """What the run's interventions do to the answer."""
+    section = None if found[0].comparison.kind == "run" else effects_section(found[0].comparison.one.run)
+    if section is not None:
+        yield section
 
 
 def _family(title: str, found: Sequence[Compared], queries: str) -> Section:

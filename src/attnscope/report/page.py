@@ -21,6 +21,7 @@ from attnscope.figures.prose import Document, html
 from attnscope.figures.write import Figure
 from attnscope.measures.names import SCORES
 from attnscope.report.comparison_tables import comparison_section, robustness_sections
+from attnscope.report.effects import effects_section
 from attnscope.report.files import PAGE
 
 MOST_ROWS = 400  # of a table shown; the csv beside the figure has them all
@@ -40,7 +41,7 @@ def write_page(
         loader=PackageLoader("attnscope.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.filters["json"] = as_json
-    chooser = head_chooser(run)
+    chooser, effects = head_chooser(run), effects_section(run)
     page = environment.get_template("report.html.jinja").render(
         title=run.study.title or run.path.name,
         question=run.study.question,
@@ -53,6 +54,7 @@ def write_page(
         chooser=chooser,
         prompts=_prompts(run),
         comparisons=[_comparison(run, each) for each in compared],
+        effects=None if effects is None else html(effects),
         kinds=_kinds(run),
         evidence=html(evidence),
         dropped=run.manifest.dropped,

@@ -23,6 +23,7 @@ from attnscope.figures.write import Figure, make_figure, write_figure
 from attnscope.places import writing
 from attnscope.report.answer import answer
 from attnscope.report.comparisons import write_comparisons
+from attnscope.report.effects import write_effects
 from attnscope.report.evidence import evidence_card, input_warnings
 from attnscope.report.files import ANSWER, COMPARISONS, EVIDENCE, EVIDENCE_DATA, FIGURES, PAGE, write_index
 from attnscope.report.page import write_page
@@ -89,6 +90,7 @@ def _report(run: Run, workshop: Path, clock: Clock | None) -> Reported:
     compared = run.compare()
     if compared:
         write_comparisons(compared, workshop / COMPARISONS)
+    write_effects(run, workshop / COMPARISONS)
     again = run.manifest.command or f"attnscope run {run.path / 'study.yaml'} --out {run.path}"
     sentences = answer(run)
     (workshop / ANSWER).write_text(json.dumps(sentences, ensure_ascii=False, indent=1), encoding="utf-8")
