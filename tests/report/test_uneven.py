@@ -80,6 +80,7 @@ def uneven(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
         "quantities": {
             "preference": {"contrast": "gold", "minus": "lead", "label": "Gold minus lead (all tokens)"},
             "fading": {"decay": "gold", "over": "reply", "label": "Fading"},
+            "beyond": {"calibrated": "gold", "by": "none", "label": "Beyond itself"},
         },
         "measure": {"queries": ["last", "writing", {"each": "writing", "name": "reply"}]},
         "headline": [
@@ -88,6 +89,7 @@ def uneven(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
             {"measure": "gold", "over": "reply"},
             {"measure": "gold", "queries": "writing", "difference": ["no question", "none"]},
             {"measure": "fading", "difference": ["none", "sentence"]},
+            {"measure": "beyond", "conditions": ["none"]},
         ],
         "figures": FIGURES,
     }
@@ -245,3 +247,22 @@ def test_classes_are_counted_alike_in_the_table_and_in_ways_to_count(uneven: Run
     own = by_class.mass[..., [by_class.names.index(name) for name in uneven.classes]]
     assert np.isnan(own).any()
     np.testing.assert_allclose(counted, own, rtol=0, atol=SUMMED)
+
+
+def test_what_is_the_same_in_every_prompt_is_said_to_be(uneven: Run) -> None:
+    told = next(each for each in answer(uneven) if each.startswith("Beyond itself"))
+    assert f"{PROMPTS} prompts; it is the same in every prompt, so there is no test)" in told
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"prompts": 5, "same": True}, "too few prompts for a test"),
+        ({"prompts": 12, "clusters": 12, "same": True}, "it is the same in every prompt, so there is no test"),
+        ({"prompts": 12, "clusters": 5}, "too few clusters for a test"),
+        ({"prompts": 12, "clusters": 8}, "a few clusters have most of the prompts, so there is no test"),
+        ({"prompts": 12}, "the clusters of prompts are too few or too unequal for a test"),
+    ],
+)
+def test_a_missing_test_has_its_own_reason(given: dict[str, Any], why: str) -> None:
+    assert sentences.untested(**given) == why
