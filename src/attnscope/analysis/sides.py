@@ -176,7 +176,7 @@ def seen_classes(run: Run, model: str, condition: str) -> list[str]:
 
 
 def empty_classes(run: Run) -> list[str]:
-    """Classes without a token that any query sees: the rule matches nothing, or only what other classes claimed."""
+    """Classes without a token that any query sees."""
     seen = {
         name for model in run.models for condition in run.conditions for name in seen_classes(run, model, condition)
     }
