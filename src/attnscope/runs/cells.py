@@ -11,11 +11,12 @@ from random import Random
 from attnscope.edits.prompt import PROMPT_EDITS, EditContext, Lines
 from attnscope.errors import AttnscopeError, StoppingError
 from attnscope.models.tokenization import Tokenization
+from attnscope.runs.disjoint import refuse_overlapping
 from attnscope.runs.manifest import Dropped
 from attnscope.study.prompts import Prompt, PromptList
 from attnscope.study.schema import ConditionSpec, ModelSpec, Study
 from attnscope.text.alignment import Alignment, align
-from attnscope.text.classes import refuse_failing
+from attnscope.text.classes import refuse_failing, removed_tokens
 from attnscope.text.groups import WITHOUT_TOKENS, Rows
 from attnscope.text.groups.writing import WRITING
 from attnscope.text.layout import lay_out
@@ -87,7 +88,16 @@ class CellMaker:
     def checked(self, cell: Cell) -> Cell:
         """The cell, if the rules of all classes can be applied to it, as they are when tables are written."""
         rules = [*self.study.rules.values(), *self.study.set_rules.values(), *self.study.removed_rules]
-        refuse_failing(rules, cell.text.text, cell.tokens, cell.text.spans)
+        prompt = cell.text.text, cell.tokens, cell.text.spans
+        refuse_failing(rules, *prompt)
+        refuse_overlapping(self.study, cell)
+        if not self._will_be_answered and removed_tokens(self.study.removed_rules, *prompt).all():
+            raise AttnscopeError(
+                "'without' leaves out every token of the prompt",
+                where=f"prompt {cell.prompt.name}, condition {cell.condition}",
+                allowed="prompts with tokens that are left",
+                todo="leave out fewer tokens, or remove the prompt",
+            )
         return cell
 
     def cell(self, condition: ConditionSpec, prompt: Prompt) -> Cell:
