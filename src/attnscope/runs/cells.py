@@ -201,7 +201,7 @@ class CellMaker:
 
     def _others(self, prompt: Prompt) -> list[list[Piece]]:
         """The pieces of the other prompts: those of other clusters, or if there are none, all others."""
-        others = [each for each in self.prompts.prompts if each.number != prompt.number]
+        others = [each for each in self.prompts.every if each.number != prompt.number]
         apart = [each for each in others if each.cluster != prompt.cluster] or others
         return [[piece for _, pieces in self.layout.pieces(each.fields) for piece in pieces] for each in apart]
 
