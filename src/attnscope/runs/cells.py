@@ -120,7 +120,7 @@ class CellMaker:
         text = cell.text.followed_by(Piece(ANSWER, spelled[len(cell.text.text) :]))
         none = (None,) * len(more)  # answers differ, so their tokens have no counterpart
         alignment = replace(cell.alignment, base=cell.alignment.base + none)
-        return self._cell(cell.condition, cell.prompt, text, [*cell.tokens, *more], alignment, answered=True)
+        return self._cell(cell.condition, cell.prompt, text, [*cell.tokens, *more], alignment, answer=len(more))
 
     def _cell(
         self,
@@ -129,12 +129,12 @@ class CellMaker:
         text: Text,
         tokens: Sequence[Token],
         alignment: Alignment,
-        *,
-        answered: bool = False,
+        answer: int | None = None,
     ) -> Cell:
-        shown = QueryPrompt(text.text, tokens, text.spans)
+        """answer: how many of the tokens the model wrote; None before it has."""
+        shown = QueryPrompt(text.text, tokens, text.spans, answer or 0)
         groups = groups_of(self.study.measure.queries, shown)
-        unanswered = self._will_be_answered and not answered
+        unanswered = self._will_be_answered and answer is None
         for title in () if unanswered else titles_of(self.study.measure.queries):
             self._refuse_without_queries(title, groups, f"prompt {prompt.name}, condition {condition}")
         rows = {group.name: places for group, places in groups.items() if group.name not in WITHOUT_TOKENS}

@@ -40,11 +40,13 @@ class Prompt:
     text: str
     tokens: Sequence[Token]
     spans: Sequence[Span] = ()
+    answered: int = 0
+    """As in `segments_of`."""
 
     @cached_property
     def segments(self) -> list[str]:
         """The segment of each token."""
-        return segments_of(self.tokens, self.spans)
+        return segments_of(self.tokens, self.spans, self.answered)
 
     def rows(self, group: str) -> tuple[int, ...]:
         """The positions of a group's queries, in order; group: its name, or a selector of segments."""
