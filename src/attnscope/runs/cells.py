@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 
 from attnscope.edits.prompt import PROMPT_EDITS, EditContext, Lines
@@ -68,6 +69,7 @@ class CellMaker:
         self.tokenization, self.context = tokenization, context
         self.layout = prompts.layouts.chosen(has_template=tokenization.has_template)
         self._inserted: dict[tuple[str, int], int] = {}
+        self._errors: dict[tuple[str, int], AttnscopeError] = {}
 
     def make(self) -> tuple[list[Cell], list[Dropped]]:
         """All cells, in the study's order: conditions, then prompts; and those that can't be made."""
@@ -80,9 +82,14 @@ class CellMaker:
                 except StoppingError:
                     raise
                 except AttnscopeError as error:
+                    self._errors[condition.name, prompt.number] = error
                     where = {"model": self.spec.label, "condition": condition.name, "prompt": prompt.number}
                     dropped.append(Dropped(**where, reason=str(error)))
         return cells, dropped
+
+    def error(self, dropped: Dropped) -> AttnscopeError | None:
+        """Why a cell could not be made; None if it was made, and could not be measured."""
+        return self._errors.get((dropped.condition, dropped.prompt))
 
     def checked(self, cell: Cell) -> Cell:
         """The cell, if the rules of all classes can be applied to it, as they are when tables are written."""
@@ -97,7 +104,7 @@ class CellMaker:
         base_tokens = self._tokens(base)
         text, tokens = base, base_tokens
         if not condition.is_base:
-            text = self._text(prompt, self._edited(condition, prompt, lines))
+            text = self._text(prompt, self._edited(condition, prompt, lines), condition)
             tokens = self._tokens(text)
         cell = self._cell(condition.name, prompt, text, tokens, align(text, tokens, base, base_tokens))
         self._inserted[condition.name, prompt.number] = cell.inserted
@@ -184,7 +191,7 @@ class CellMaker:
 
     def _context(self, condition: ConditionSpec, prompt: Prompt, number: int) -> EditContext:
         def count(lines: Lines, segment: str) -> int:
-            text = self._text(prompt, lines)
+            text = self._text(prompt, lines, condition)
             return segments_of(self._tokens(text), text.spans).count(segment)
 
         return EditContext(
@@ -205,15 +212,20 @@ class CellMaker:
         apart = [each for each in others if each.cluster != prompt.cluster] or others
         return [[piece for _, pieces in self.layout.pieces(each.fields) for piece in pieces] for each in apart]
 
-    def _text(self, prompt: Prompt, lines: Lines) -> Text:
-        text = lay_out(lines, self._apply)
+    def _text(self, prompt: Prompt, lines: Lines, condition: ConditionSpec | None = None) -> Text:
+        """condition: whose edits made the lines; None for the base prompt."""
+        text = lay_out(lines, partial(self._apply, prompt, condition))
         answer = self.study.prompts.answer
         if answer is not None and answer.field is not None:
             text = text.followed_by(Piece(ANSWER, prompt.answer or "", origin=OF_ANSWER))
         return text
 
-    def _apply(self, messages: Sequence[tuple[str, str]]) -> str:
-        return self.tokenization.render([{"role": role, "content": content} for role, content in messages])
+    def _apply(self, prompt: Prompt, condition: ConditionSpec | None, messages: Sequence[tuple[str, str]]) -> str:
+        where, todo = f"prompt {prompt.name}", "lay the prompts out with plain instead of chat"
+        if condition is not None:
+            where, todo = f"{where}, condition {condition.name}", f"{todo}, or change the edit"
+        chat = [{"role": role, "content": content} for role, content in messages]
+        return self.tokenization.render(chat, where=where, todo=todo)
 
     def _tokens(self, text: Text) -> list[Token]:
         return self.tokenization.tokenize(text.text, chat=self.layout.chat)
