@@ -368,3 +368,9 @@ def test_a_group_is_not_named_like_one_of_a_series(name: str, clash: bool) -> No
             parse_study(text, "x.yaml")
     else:
         parse_study(text, "x.yaml")
+
+
+@pytest.mark.parametrize("given", ["5", "5.5", "true", "['#']"])
+def test_a_class_that_is_neither_text_nor_a_rule_is_told_to_quote_it(given: str) -> None:
+    with pytest.raises(AttnscopeError, match=r"is not a class \(x.yaml, line 13, classes.hash\): text, in quotes if"):
+        parse_study(broken('hash: "#"', f"hash: {given}"), "x.yaml")

@@ -12,6 +12,7 @@ from attnscope.text.tokens import Token
 
 HALF = "\N{REPLACEMENT CHARACTER}"  # what bytes of an incomplete character are decoded to
 PREFIX = "▁"  # how SentencePiece spells a space
+CHAT = Parameter("chat")
 AS_IT_IS = ("measure the text as it is: leave out ", Parameter("chat", True))
 CONTEXT = 8  # how many tokens the spelling of the next one may depend on
 
@@ -33,9 +34,7 @@ class Tokenization:
         """Whether it can render messages."""
         return bool(self.tokenizer.chat_template)
 
-    def render(
-        self, messages: Sequence[Mapping[str, str]], *, where: Words = Parameter("chat"), todo: Words = AS_IT_IS
-    ) -> str:
+    def render(self, messages: Sequence[Mapping[str, str]], *, where: Words = CHAT, todo: Words = AS_IT_IS) -> str:
         """Messages in the model's chat template, up to where the model would answer.
 
         where, todo: for errors, where the messages come from and what to do if they can't be rendered.
