@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from attnscope.edits.prompt import PROMPT_EDITS, EditProblem, PromptEdit
@@ -285,21 +285,24 @@ def _of_conditions(study: Study) -> Iterator[Problem]:
 def _of_edits(study: Study, layout: Layout, contents: Contents | None) -> Iterator[Problem]:
     """Problems that edits have with a layout or with the prompts, such as a missing segment."""
     for number, spec in enumerate(study.conditions):
+        inserted = False
         for place, edit in enumerate(spec.edits):
             with PROMPT_EDITS.blamed(edit.key, "problems"):
-                problems = list(edit.problems(layout))
+                problems = list(edit.problems(replace(layout, inserted=inserted)))
             if contents is not None and not problems:
-                problems = list(_unmet(edit, contents))
+                problems = list(_unmet(edit, contents, inserted=inserted))
+            inserted = inserted or edit.may_insert
             for problem in problems:
                 yield Problem(("conditions", number, "edits", place, problem.key), problem.what, problem.allowed)
 
 
-def _unmet(edit: PromptEdit, contents: Contents) -> Iterator[EditProblem]:
-    """What an edit needs and no prompt has."""
+def _unmet(edit: PromptEdit, contents: Contents, *, inserted: bool) -> Iterator[EditProblem]:
+    """What an edit needs and no prompt has. inserted: whether an earlier edit may have inserted text."""
+    parts = [*contents.parts, *([Span(INSERTED, 0, 0)] if inserted else [])]
     with PROMPT_EDITS.blamed(edit.key, "named_segments"):
         segments = list(edit.named_segments())
     for key, selector in segments:
-        absent = _absent(selector, contents.parts)
+        absent = _absent(selector, parts)
         if absent is not None:
             yield EditProblem(key, *absent)
     with PROMPT_EDITS.blamed(edit.key, "named_fields"):
