@@ -19,13 +19,13 @@ to one for every token, and masses to the row's sum.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnscope.errors import AttnscopeError, Parameter, near
+from attnscope.errors import AttnscopeError, Parameter, Words, near
 from attnscope.text.rules import RULES, Claims, ClassRule, Tokenized
 from attnscope.text.segments import Span, characters_of
 from attnscope.text.tokens import Token
@@ -248,6 +248,22 @@ def both_count(
         kept = membership({**earlier, one: rule, two: sets[two]}, *prompt)[-2]
     more = (mine + theirs > 1 + ROUNDING) | (rest > kept + ROUNDING)
     return np.asarray((mine > 0) & (theirs > 0) & more)
+
+
+def refuse_segments(classes: Mapping[str, str], where: Callable[[str, str], Words]) -> None:
+    """For a text without segments, in which a class of one would silently match nothing.
+
+    where: (name, rule) -> where the class is given, for the error.
+    """
+    for name, written in classes.items():
+        rule = parse_rule(written)
+        if rule.within is not None or rule.kind.segments(rule.argument):
+            raise AttnscopeError(
+                f"class '{name}' needs segments, which only the prompts of a study have",
+                where=where(name, written),
+                allowed="rules for characters and special tokens",
+                todo="write a study file: attnscope new FILE",
+            )
 
 
 def removed_tokens(

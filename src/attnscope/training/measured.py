@@ -11,7 +11,7 @@ import polars as pl
 from attnscope.analysis.means import mean_over_prompts
 from attnscope.analysis.sides import HAS_CLASS
 from attnscope.analysis.spread import cut_to_shares
-from attnscope.errors import AttnscopeError
+from attnscope.errors import restated
 from attnscope.lens import Lens
 from attnscope.models.architecture import describe
 from attnscope.records import RECEIVED
@@ -37,12 +37,11 @@ class SmallStudy:
         maker = CellMaker(study, prompts, study.models[0], self.lens.tokenization, self.lens.loaded.context)
         self.cells, dropped = maker.make()
         if not self.cells:
-            raise AttnscopeError(
-                f"no prompt can be measured: {dropped[0].reason if dropped else 'there are none'}",
-                where="the study",
-                allowed="at least one prompt",
-                todo="fix the study's prompts",
-            )
+            first = dropped[0]
+            place = f"the study: {first.condition}, prompt {prompts.every[first.prompt].name}"
+            error = maker.error(first)
+            assert error is not None  # noqa: S101  (nothing was measured yet)
+            raise restated(error, "no prompt can be measured", place)
         facts = describe(self.lens.model.config, self.lens.name)
         self._prove(min(self.cells, key=lambda cell: len(cell.tokens)), chosen_layers(study.measure.layers, facts))
         axes = model_axes(study, self.lens.name, facts, self.lens.heads_by_layer)

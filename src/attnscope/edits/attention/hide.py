@@ -73,7 +73,8 @@ class Hide(AttentionEdit):
             keys = tuple(token.position for token in prompt.tokens if shares[token.position] > MOST)
             _refuse_if_none(keys, f"hide: {self.hide}", "a class that some token belongs to")
         if isinstance(queries, str):
-            queries = rows_of(queries, prompt.tokens, segments_of(prompt.tokens, prompt.spans), prompt.spans)
+            segments = segments_of(prompt.tokens, prompt.spans, prompt.answered)
+            queries = rows_of(queries, prompt.tokens, segments, prompt.spans)
             _refuse_if_none(queries, f"queries: {self.queries}", "a query group or segment with at least one token")
         for position in (*keys, *queries):
             if position >= len(prompt.tokens):
@@ -92,7 +93,7 @@ class Hide(AttentionEdit):
         they don't need, is not drawn.
         """
         hidden, last = set(self.key_positions), max(self.query_positions)
-        segments = segments_of(prompt.tokens, prompt.spans)
+        segments = segments_of(prompt.tokens, prompt.spans, prompt.answered)
         kinds = {token.position: (segments[token.position], token.special) for token in prompt.tokens}
         drawn: list[int] = []
         for kind, count in Counter(kinds[key] for key in hidden if key <= last).items():
