@@ -385,3 +385,12 @@ def test_a_study_takes_whole_numbers_of_any_type_and_one_label() -> None:
 def test_evidence_for_a_query_group_that_is_none_is_refused(lens: Lens) -> None:
     with pytest.raises(AttnscopeError, match="unknown query group 'lsat'"):
         lens.evidence(["lsat"])
+
+
+@pytest.mark.parametrize("rule", ["segment:question", "in:question:#", "whole:in:question:re:[0-9]"])
+def test_a_record_refuses_classes_of_segments_as_its_text_has_none(record: Record, rule: str) -> None:
+    for ask in (record.mass, record.unmatched, record.as_json):
+        with pytest.raises(AttnscopeError, match=r"class 'q' needs segments.*\(classes=\{'q'"):
+            ask({"#": "#", "q": rule})
+    with pytest.raises(AttnscopeError, match=r"needs segments.*\(rule="):
+        record.top(rule)

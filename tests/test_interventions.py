@@ -12,7 +12,10 @@ import transformers as tf
 
 from attnscope import AttnscopeError, Lens, Outcome
 from attnscope.edits.attention.head_outputs import mean_output
+from attnscope.edits.attention.hide import Hide
 from attnscope.edits.attention.patch import Patch
+from attnscope.lens.intervening import Answered
+from attnscope.text.tokens import Token
 from tests.models import tiny
 
 HALF = 260  # of the hidden states: what a token is, and what is to be written
@@ -250,3 +253,10 @@ def test_where_too_little_else_can_be_hidden_there_is_no_control_and_that_is_sai
 def test_an_answer_without_tokens_is_refused(lens: Lens) -> None:
     with pytest.raises(AttnscopeError, match="no tokens in the answer"):
         lens.intervene(TEXT, "", hide="#")
+
+
+def test_what_writes_a_special_token_of_the_answer_is_among_the_queries() -> None:
+    token = [Token(place, place, "x", place, place + 1, special=place == 3) for place in range(5)]
+    answered = Answered.of("xxx", "xxxxx", token, 3)
+    assert Hide(hide=(0,), queries="writing").placed(answered.prompt).query_positions == (2, 3)
+    assert Hide(hide=(0,), queries="answer").placed(answered.prompt).query_positions == (3, 4)

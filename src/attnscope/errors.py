@@ -80,6 +80,13 @@ def placed(error: AttnscopeError, place: str) -> AttnscopeError:
     return AttnscopeError(what, where=(f"{place}: ", *own), allowed=allowed, todo=todo)
 
 
+def restated(error: AttnscopeError, failed: str, place: str) -> AttnscopeError:
+    """The same error, of something larger that failed because of it, at its place."""
+    what, _, allowed, todo = error._parts
+    own = [what] if isinstance(what, str | Parameter) else what
+    return AttnscopeError((f"{failed}: ", *own), where=place, allowed=allowed, todo=todo)
+
+
 def near(word: object, words: Iterable[str]) -> str:
     """The known words nearest to an unknown one, at most three, for the third part of an error."""
     known = sorted(words)

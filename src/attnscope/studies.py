@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,7 +63,7 @@ def request_study(
     refuse(figure_problems(full_study, len(prompts.prompts)), path)
     if limit is not None:
         most = count_of(limit, "limit", "choose a larger limit, or leave it out for all prompts")
-        prompts = replace(prompts, prompts=prompts.prompts[:most])
+        prompts = prompts.first(most)
     return RunRequest(
         study,
         path.read_text(encoding="utf-8"),
@@ -99,7 +98,7 @@ def small_study(given: str | Path | Study, model: ModelSpec, limit: int) -> tupl
         study = read_study(path, model)
         prompts = _prompts(study, path)
         refuse_misfits(study, prompts, path)
-    return study, replace(prompts, prompts=prompts.prompts[:limit])
+    return study, prompts.first(limit)
 
 
 def _refuse_without_file(found: Iterable[Problem]) -> None:

@@ -135,8 +135,8 @@ def test_a_map_of_a_change_grays_what_is_not_significant_and_counts_the_rest(run
 def test_a_class_that_others_left_nothing_is_told(run: Run) -> None:
     assert empty_classes(run) == ["both"]
     made = report_run(run.path)
-    assert made.empty == ["both"]
-    assert "Classes without a token" in made.page.read_text(encoding="utf-8")
+    assert made.empty == {"both": "earlier classes claim all of its tokens"}
+    assert "both: earlier classes claim all of its tokens" in made.page.read_text(encoding="utf-8")
 
 
 def bars(difference: float | None, q: float | None, pairs: int | None = 9) -> str:

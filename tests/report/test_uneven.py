@@ -6,12 +6,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
 from attnscope.analysis.compared import compare
 from attnscope.analysis.comparisons import comparisons, placebo_for
+from attnscope.analysis.multiverse import counted_masses, multiverse
 from attnscope.analysis.run import Run
+from attnscope.analysis.sides import Side, masses
 from attnscope.figures import sentences
 from attnscope.figures.prose import markdown
 from attnscope.report.answer import answer
@@ -19,6 +22,7 @@ from attnscope.report.comparison_page import comparison_page
 from attnscope.report.focus import focus_of_statement, row_of
 from attnscope.study.headline import HeadlineSpec
 from tests.analysis.conftest import performed, study
+from tests.tolerances import SUMMED
 
 TIER = "command"
 LACKING, PROMPTS = 4, 14  # prompts without a distractor, of all
@@ -76,6 +80,7 @@ def uneven(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
         "quantities": {
             "preference": {"contrast": "gold", "minus": "lead", "label": "Gold minus lead (all tokens)"},
             "fading": {"decay": "gold", "over": "reply", "label": "Fading"},
+            "beyond": {"calibrated": "gold", "by": "none", "label": "Beyond itself"},
         },
         "measure": {"queries": ["last", "writing", {"each": "writing", "name": "reply"}]},
         "headline": [
@@ -84,6 +89,7 @@ def uneven(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
             {"measure": "gold", "over": "reply"},
             {"measure": "gold", "queries": "writing", "difference": ["no question", "none"]},
             {"measure": "fading", "difference": ["none", "sentence"]},
+            {"measure": "beyond", "conditions": ["none"]},
         ],
         "figures": FIGURES,
     }
@@ -220,3 +226,43 @@ def test_the_page_of_comparisons_says_which_comparison_a_number_of_prompts_is_of
     assert re.search(r"^- (?:.*; and )?sentence \(placebo\) minus sentence, one: n = ", told, re.MULTILINE)
     assert told.count("heads matched by number.") == 2
     assert "Class Sign excludes tokens that Lead claims." in told
+
+
+def test_the_studys_own_way_to_count_has_the_numbers_of_the_comparison(uneven: Run) -> None:
+    numbers = ["n", "difference", "low", "high", "p"]
+    lead = []
+    for each in comparisons(uneven):
+        table = multiverse(each)
+        usual = table.filter(share="characters", heads="mean", special="with").sort("queries", "token_class")
+        overall = compare(each).overall.filter(quantity="mass")
+        there = usual.select("queries", "token_class").join(overall, on=["queries", "token_class"])
+        assert usual.select(numbers).equals(there.sort("queries", "token_class").select(numbers))
+        lead += table.filter(pl.col("token_class") == "lead")["n"].to_list()
+    assert max(lead) == PROMPTS - LACKING  # the others have none, however it is counted
+
+
+def test_classes_are_counted_alike_in_the_table_and_in_ways_to_count(uneven: Run) -> None:
+    by_class = masses(uneven, "one", "none", "last")
+    counted = counted_masses(Side(uneven, "one", "none"), "last")[:, 0, 0]
+    own = by_class.mass[..., [by_class.names.index(name) for name in uneven.classes]]
+    assert np.isnan(own).any()
+    np.testing.assert_allclose(counted, own, rtol=0, atol=SUMMED)
+
+
+def test_what_is_the_same_in_every_prompt_is_said_to_be(uneven: Run) -> None:
+    told = next(each for each in answer(uneven) if each.startswith("Beyond itself"))
+    assert f"{PROMPTS} prompts; it is the same in every prompt, so there is no test)" in told
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"prompts": 5, "same": True}, "too few prompts for a test"),
+        ({"prompts": 12, "clusters": 12, "same": True}, "it is the same in every prompt, so there is no test"),
+        ({"prompts": 12, "clusters": 5}, "too few clusters for a test"),
+        ({"prompts": 12, "clusters": 8}, "a few clusters have most of the prompts, so there is no test"),
+        ({"prompts": 12}, "the clusters of prompts are too few or too unequal for a test"),
+    ],
+)
+def test_a_missing_test_has_its_own_reason(given: dict[str, Any], why: str) -> None:
+    assert sentences.untested(**given) == why

@@ -13,9 +13,12 @@ from transformers import LlamaForCausalLM
 from attnscope.errors import AttnscopeError
 from attnscope.runs import batches as batches_module
 from attnscope.runs.batches import WRITTEN, Budget, batches
+from attnscope.runs.cells import Cell
 from attnscope.runs.measuring import CellMeasurer
+from attnscope.runs.plan import look_up_models, plan_model
 from attnscope.studies import perform_request, request_study, run_study
 from attnscope.text import patterns
+from attnscope.text.classes import membership
 from tests.runs.test_engines import Backwards, backwards
 from tests.runs.test_runs import contents
 
@@ -216,3 +219,42 @@ def test_what_was_measured_before_a_refusal_stays_and_is_used(
     file.write_text(REFUSED_LATE.format(model=tiny_models[1], key="classes: {x: 're:zz'}"), encoding="utf-8")
     outcome = perform_request(request_study(str(file)), folder)
     assert (outcome.measured, outcome.reused) == (1, 1)
+
+
+def answered(tmp_path: Path, model: Path, ids: list[int]) -> Cell:
+    """The first prompt with these token ids as the answer that the model wrote."""
+    file = tmp_path / "study.yaml"
+    text = Path(write(file, model, answer="{generate: 7}")).read_text(encoding="utf-8")
+    queries = "queries: [last, answer, writing, {each: writing}]"
+    file.write_text(text.replace("queries: [last, answer]", queries), encoding="utf-8")
+    request = request_study(file)
+    ((spec, description),) = look_up_models(request)
+    plan = plan_model(request, spec, description)
+    return plan.maker.answered(plan.cells[0], ids)
+
+
+@pytest.mark.parametrize("ids", [[0, 40, 41], [40, 0, 41], [40, 41, 0], [0], [0, 0], [200, 0, 201]])
+def test_special_tokens_that_a_model_writes_are_part_of_its_answer(
+    ids: list[int], tiny_models: tuple[Path, Path], tmp_path: Path
+) -> None:
+    cell = answered(tmp_path, tiny_models[0], ids)
+    first = len(cell.tokens) - len(ids)
+    assert cell.ids[first:] == ids
+    assert cell.tokens[first + ids.index(0)].special
+    assert list(cell.rows["answer"]) == list(range(first, first + len(ids)))
+    assert list(cell.rows["writing"]) == list(range(first - 1, first - 1 + len(ids)))
+    assert [cell.rows[f"token {number + 1} of writing"] for number in range(len(ids))] == [
+        (first - 1 + number,) for number in range(len(ids))
+    ]
+    special = membership({"special": "special:"}, cell.text.text, cell.tokens, cell.text.spans)[0]
+    assert [special[first + place] == 1 for place in range(len(ids))] == [each == 0 for each in ids]
+
+
+def test_a_special_token_that_is_typed_in_a_given_answer_is_template(
+    tiny_models: tuple[Path, Path], tmp_path: Path
+) -> None:
+    items = [{"name": "a", "question": "Where?", "reply": "ab<s>cd"}]
+    request = request_study(write(tmp_path / "study.yaml", tiny_models[0], answer="{field: reply}", items=items))
+    ((spec, description),) = look_up_models(request)
+    segments = plan_model(request, spec, description).cells[0].segments
+    assert segments[-5:] == ("answer", "answer", "template", "answer", "answer")

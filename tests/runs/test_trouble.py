@@ -16,6 +16,7 @@ import yaml
 from attnscope.errors import AttnscopeError, NoRoomError
 from attnscope.lens import Lens
 from attnscope.report.write import report_run
+from attnscope.runs.plan import look_up_models, plan_model
 from attnscope.studies import perform_request, request_study, run_study
 from attnscope.text import patterns
 from tests.handmade import exported
@@ -60,9 +61,57 @@ def test_a_condition_that_no_prompt_can_have_is_an_error_and_nothing_is_written(
     items = [{"question": "Where?"}, {"question": "When?"}]
     study = {"models": [str(tiny_models[0])], "prompts": {"items": items, "plain": "{question}"}}
     (tmp_path / "study.yaml").write_text(yaml.safe_dump({**study, "conditions": conditions}), encoding="utf-8")
-    with pytest.raises(AttnscopeError, match=r"no prompt can be measured under condition 'turned': .* has one item"):
+    with pytest.raises(AttnscopeError) as refusal:
         run_study(str(tmp_path / "study.yaml"), tmp_path / "run")
+    assert str(refusal.value) == (
+        "no prompt can be measured under condition 'turned': 'question' has one item, so it has only one order "
+        f"({tmp_path}/study.yaml, line 3, conditions.1: {tiny_models[0]}, turned, prompt 0): lists of two or more "
+        "items; remove the prompt, or the edit"
+    )
     assert not (tmp_path / "run").exists()
+
+
+def test_a_study_without_any_prompt_that_can_be_measured_says_why_in_one_message(
+    tiny_models: tuple[Path, Path], tmp_path: Path
+) -> None:
+    study = {"models": [str(tiny_models[0])], "prompts": {"items": [{"q": "", "n": "a"}], "id": "n", "plain": "{q}"}}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study), encoding="utf-8")
+    with pytest.raises(AttnscopeError) as refusal:
+        run_study(str(tmp_path / "study.yaml"), tmp_path / "run")
+    assert str(refusal.value) == (
+        f"no prompt could be measured: field 'q' is empty ({tmp_path}/study.yaml, line 3, prompts: {tiny_models[0]}, "
+        "none, prompt a): some text in every field, item and message; add text, or remove the prompt"
+    )
+
+
+STRICT = (
+    "{% for m in messages %}{% if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('roles must alternate') }}{% endif %}<s>{{ m['role'] }}\n{{ m['content'] }}</s>{% endfor %}"
+)
+
+
+def test_a_chat_that_a_template_refuses_is_reported_with_its_prompt_its_condition_and_a_way_out(
+    tmp_path: Path,
+) -> None:
+    model = save_tiny(tmp_path / "strict", 1)
+    tokenizer = tiny.tokenizer()
+    tokenizer.chat_template = STRICT
+    tokenizer.save_pretrained(model)
+    messages = [{"role": role, "content": role} for role in ("user", "assistant", "user")]
+    alone = [{"role": "user", "content": "Hi"}]
+    study = {
+        "models": [{"label": "strict", "source": str(model)}],
+        "prompts": {"items": [{"m": messages}, {"m": alone}, {"m": [*alone, *alone]}], "chat": "{m}"},
+        "conditions": ["none", {"name": "gone", "delete": "turn[role=assistant]"}],
+    }
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study), encoding="utf-8")
+    request = request_study(str(tmp_path / "study.yaml"))
+    ((spec, description),) = look_up_models(request)
+    reasons = [each.reason for each in plan_model(request, spec, description).dropped]
+    refused = f"{description.name}'s chat template refuses this text: roles must alternate"
+    accepted = "messages that the template accepts; lay the prompts out with plain instead of chat"
+    assert reasons[0] == f"{refused} (prompt 2): {accepted}"
+    assert f"{refused} (prompt 0, condition gone): {accepted}, or change the edit" in reasons
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 import transformers as tf
 
 from attnscope.analysis.derived import derived_values
+from attnscope.analysis.insertion import insertion
 from attnscope.analysis.ranking import ranked_by_distance
 from attnscope.analysis.run import Run
 from attnscope.analysis.sides import Side, masses
@@ -211,10 +212,23 @@ def test_a_group_that_sees_only_what_is_left_out_has_a_report_that_says_so(tmp_p
         figure_of(run, strip)
 
 
-def test_row_sums_in_the_evidence_are_those_of_classes_not_of_sets(tmp_path: Path) -> None:
-    changes = {**STUDY, "also": {"everything": "re:(?s).", "twice": "segment:context"}, "conditions": ["none"]}
-    run, _ = ran(tmp_path, "LlamaForCausalLM", **{**changes, "quantities": {}})
+def test_where_nothing_is_left_nothing_counts_as_zero(tmp_path: Path) -> None:
+    changes = {**STUDY, "without": ["segment:context"], "quantities": {}, "measure": {"queries": ["context", "last"]}}
+    run, _ = ran(tmp_path, "LlamaForCausalLM", **changes)
+    assert np.isnan(insertion(run, "m", "none", "hinted", "context").taken).all()
+    assert not np.isnan(insertion(run, "m", "none", "hinted", "last").taken).any()
+    assert sums_off(run) < 1e-4
+
+
+def sums_off(run: Run) -> float:
+    """How far row sums are from one at most, as the evidence says."""
     (line,) = [
         each for each in (run.path / "evidence.md").read_text().splitlines() if "add up to 1 in every cell" in each
     ]
-    assert float(line.rpartition("within ")[2].rstrip(".")) < 1e-4
+    return float(line.rpartition("within ")[2].rstrip("."))
+
+
+def test_row_sums_in_the_evidence_are_those_of_classes_not_of_sets(tmp_path: Path) -> None:
+    changes = {**STUDY, "also": {"everything": "re:(?s).", "twice": "segment:context"}, "conditions": ["none"]}
+    run, _ = ran(tmp_path, "LlamaForCausalLM", **{**changes, "quantities": {}})
+    assert sums_off(run) < 1e-4

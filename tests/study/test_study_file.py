@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -340,3 +341,36 @@ def test_what_looks_like_a_number_in_older_yaml_is_the_text_it_says(written: str
 def test_numbers_and_truth_values_are_what_they_say(written: str, number: object) -> None:
     study = parse_study(f"models: [m]\nprompts: {{items: [{{a: {written}}}]}}\n", "x.yaml")
     assert study.prompts.items == [{"a": number}]
+
+
+def many_groups(count: int) -> str:
+    queries = [{"each": "question", "name": f"n{number}"} for number in range(count)]
+    return broken("queries: [last, question]", f"queries: {queries}")
+
+
+def test_a_study_with_hundreds_of_named_series_is_read_at_once() -> None:
+    started = time.process_time()
+    assert len(parse_study(many_groups(300), "x.yaml").measure.series) == 300
+    assert time.process_time() - started < 10
+
+
+def test_more_query_groups_than_there_can_be_are_refused_when_the_study_is_read() -> None:
+    with pytest.raises(AttnscopeError, match=r"there are 1,026 query groups \(x.yaml, line 16, measure.queries\)"):
+        parse_study(many_groups(1025), "x.yaml")  # and the whole that the first is taken from
+
+
+@pytest.mark.parametrize(("name", "clash"), [("n 7", True), ("n 1024", True), ("n 1025", False), ("n 07", False)])
+def test_a_group_is_not_named_like_one_of_a_series(name: str, clash: bool) -> None:
+    queries = [{"each": "question", "name": "n"}, {"last": 2, "name": name}]
+    text = broken("queries: [last, question]", f"queries: {queries}")
+    if clash:
+        with pytest.raises(AttnscopeError, match=f"'{name}' is a group of 'n' already"):
+            parse_study(text, "x.yaml")
+    else:
+        parse_study(text, "x.yaml")
+
+
+@pytest.mark.parametrize("given", ["5", "5.5", "true", "['#']"])
+def test_a_class_that_is_neither_text_nor_a_rule_is_told_to_quote_it(given: str) -> None:
+    with pytest.raises(AttnscopeError, match=r"is not a class \(x.yaml, line 13, classes.hash\): text, in quotes if"):
+        parse_study(broken('hash: "#"', f"hash: {given}"), "x.yaml")

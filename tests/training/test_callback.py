@@ -13,12 +13,15 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+import yaml
 from peft import LoraConfig, get_peft_model
 from torch.utils.data import Dataset
 from transformers import Trainer, TrainerControl, TrainerState, TrainingArguments
 from transformers import TrainerCallback as Callback
 
 import attnscope
+from attnscope.analysis.levels import level
+from attnscope.analysis.sides import Side
 from attnscope.errors import AttnscopeError
 from attnscope.lens import Lens
 from attnscope.study.file import read_study
@@ -133,7 +136,8 @@ def test_the_loggers_get_the_numbers_at_the_right_steps_whatever_the_order_of_ca
     before, after = Reporter(), Reporter()
     callback = attnscope.TrainerCallback(study, every=2, share=ALWAYS)
     trainer = trained(small_model(), tmp_path / "out", [before, callback, after])
-    names = {f"attention/{where}/{name}" for where in ("none", "filler") for name in ("question", "filler", "digits")}
+    names = {f"attention/{where}/{name}" for where in ("none", "filler") for name in ("question", "digits")}
+    names.add("attention/filler/filler")
     for reporter in (before, after):
         measured = [(step, logs) for step, logs in reporter.logged if "attention/none/question" in logs]
         assert [step for step, _ in measured] == [0, 2, 4, 6]
@@ -151,7 +155,7 @@ def test_the_numbers_are_those_of_a_lens_on_the_trained_model(study: Path, tmp_p
     callback = attnscope.TrainerCallback(study, every=100)
     trained(model, tmp_path / "out", [callback])
     lens = Lens(model, tiny.tokenizer())
-    texts = ["Be brief. 2 + 3?", "Be brief. Which of 7 and 9 is odd?", "Be kind. Who?"]
+    texts = ["Be brief. 2 + 3?", "Be brief. Which of 7 and 9 is odd?"]  # the third prompt has no digit
     masses = [
         lens.measure(text).mass({"digits": "re:[0-9]"}).filter(pl.col("token_class") == "digits")["mass"]
         for text in texts
@@ -163,6 +167,35 @@ def test_the_numbers_are_those_of_a_lens_on_the_trained_model(study: Path, tmp_p
     assert layers["mass"].mean() == pytest.approx(last["mass"][0], abs=1e-9)
     first = callback.table().filter(pl.col("step") == 0, *DIGITS)
     assert first["mass"][0] != last["mass"][0]
+
+
+def test_a_class_counts_in_the_prompts_that_have_it_as_in_a_run(study: Path, tmp_path: Path) -> None:
+    model = small_model().eval()
+    model.save_pretrained(tmp_path / "model")
+    tiny.tokenizer().save_pretrained(tmp_path / "model")
+    content = yaml.safe_load(STUDY) | {"models": [{"label": "mine", "source": str(tmp_path / "model")}]}
+    content["measure"] = {"queries": ["last"]}
+    study.write_text(yaml.safe_dump(content))
+    run = attnscope.run_study(study, tmp_path / "run", evidence="none")
+    callback = attnscope.TrainerCallback(study)
+    logged = callback.begin(model, tiny.tokenizer())
+    rows = {(row["condition"], row["token_class"]): row for row in callback.table().iter_rows(named=True)}
+    assert len(rows) == 2 * 4
+    for (condition, name), row in rows.items():
+        one = level(Side(run, "mine", condition), "last", name)
+        place = f"attention/{condition}/{name}"
+        assert row["n"] == (0 if one is None else one.n)
+        assert row["mass"] == (None if one is None else pytest.approx(one.value, abs=1e-6))
+        assert logged.get(place) == row["mass"]
+        assert logged.get(f"{place}/n") == (2 if name == "digits" else None)
+    assert rows["none", "filler"]["n"] == 0
+
+
+def test_quantities_are_said_not_to_be_measured(study: Path, caplog: pytest.LogCaptureFixture) -> None:
+    study.write_text(f"{STUDY}quantities: {{apart: {{contrast: digits, minus: question}}}}\n")
+    with caplog.at_level(logging.WARNING, "attnscope"):
+        attnscope.TrainerCallback(study)
+    assert caplog.messages == ["quantities are not measured during training, only classes and sets: apart"]
 
 
 def seed() -> None:

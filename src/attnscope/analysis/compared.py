@@ -114,12 +114,7 @@ def family(comparison: Comparison, queries: str, quantity: str) -> tuple[pl.Data
 
 
 def _family(comparison: Comparison, queries: str, quantity: str) -> tuple[pl.DataFrame, pl.DataFrame] | None:
-    first = {each.token_class: each for each in values_of(comparison.one, queries, quantity)}
-    pairs = [
-        (first[each.token_class], each)
-        for each in values_of(comparison.two, queries, quantity)
-        if each.token_class in first
-    ]
+    pairs = value_pairs(comparison, queries, quantity)
     if not any(_prompts_of(comparison, *pair) for pair in pairs):  # measures of insertions need the base prompt too
         return None
     if all(np.isnan(each.values).all() for pair in pairs for each in pair):  # no prompt has the quantity
@@ -131,6 +126,16 @@ def _family(comparison: Comparison, queries: str, quantity: str) -> tuple[pl.Dat
         if name is not None:
             return _as_class(comparison, pairs[0], sides, name)
     return _tested(comparison, matching, pairs, comparison.one.run.study.seed)
+
+
+def value_pairs(comparison: Comparison, queries: str, quantity: str) -> list[tuple[Values, Values]]:
+    """One quantity of both sides, for each class that both have: what is tested together."""
+    first = {each.token_class: each for each in values_of(comparison.one, queries, quantity)}
+    return [
+        (first[each.token_class], each)
+        for each in values_of(comparison.two, queries, quantity)
+        if each.token_class in first
+    ]
 
 
 def level_as_difference(side: Side, queries: str, name: str) -> tuple[pl.DataFrame, dict[str, Any]] | None:
@@ -186,15 +191,12 @@ def _masses_compared(
     comparison: Comparison, queries: str
 ) -> tuple[NDArray[np.int64], dict[str, tuple[Floats, Floats]]]:
     """The prompts, and by class and set the masses of both sides: (prompts, pairs of heads)."""
-    first = {each.token_class: each for each in values_of(comparison.one, queries, MASS)}
     matching, found = matched(comparison.one, comparison.two), {}
     prompts: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-    for two in values_of(comparison.two, queries, MASS):
-        if two.token_class in first:
-            one = first[two.token_class]
-            sides = _sides(comparison, matching, one, two)
-            found[two.token_class] = _with_zeros(comparison, *sides, one, two) if comparison.paired else sides
-            prompts = _compared_prompts(comparison, one, two)
+    for one, two in value_pairs(comparison, queries, MASS):
+        sides = _sides(comparison, matching, one, two)
+        found[two.token_class] = _with_zeros(comparison, *sides, one, two) if comparison.paired else sides
+        prompts = _compared_prompts(comparison, one, two)
     return prompts, found
 
 
@@ -238,30 +240,21 @@ def _prompts_of(comparison: Comparison, one: Values, two: Values) -> int:
 def _tested(
     comparison: Comparison, matching: Matching, family: Sequence[tuple[Values, Values]], seed: int
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    sides = [_sides(comparison, matching, one, two) for one, two in family]
-    if comparison.paired and family[0][0].quantity == MASS:
-        sides = [_with_zeros(comparison, *each, *pair) for each, pair in zip(sides, family, strict=True)]
-    ones, twos = (np.stack([side[which] for side in sides], 1) for which in (0, 1))  # (prompts, classes, pairs)
+    ones, twos = _stacked(comparison, matching, family)
     names = [one.token_class for one, _ in family]
     clusters = _clusters(comparison, *family[0])
     by_head = _of_heads(comparison, matching, family, (ones, twos), clusters, seed)
     of_class = by_head["token_class"].to_list()
-    whole = _over_heads(comparison, ones, twos)
-    margin = _margin(comparison, family[0][0].quantity)
-    by_class = _statistics(comparison, whole[0], whole[1], clusters, seed, margin).with_columns(
-        token_class=pl.Series(names)
-    )
     untested = _untested(comparison, family, ones, twos)
     of_heads = np.repeat(untested, ones.shape[2])
-    bounds = bounds_of(comparison.one.run, family[0][0].quantity)
-    by_head, by_class = (_within(each, bounds) for each in (by_head, by_class))
+    by_head = _within(by_head, bounds_of(comparison.one.run, family[0][0].quantity))
     if family[0][0].quantity == MASS:
-        by_head, by_class = _without_nothing(by_head), _without_nothing(by_class)
+        by_head = _without_nothing(by_head)
     by_head = _without_tests(by_head, of_heads).with_columns(_SURE)
     by_head = by_head.with_columns(
         **_halves(comparison, family[0][0].quantity, ones, twos, of_heads, clusters[0], of_class, seed)
     )
-    by_class = _without_tests(by_class, untested)
+    by_class = _of_classes(comparison, family, (ones, twos), _over_heads(comparison, ones, twos))
     by_class = by_class.join(carried(by_head, names), on="token_class", maintain_order="left").with_columns(
         _SURE, reliability=_reliabilities(comparison, ones, twos, clusters[0], seed)
     )
@@ -273,6 +266,56 @@ def _tested(
             *KEYS, *STATISTICS, "floor", "sure", "heads", "up", "down", "reliability", *MORE, *OF_CLASSES
         ),
     )
+
+
+def class_statistics(
+    comparison: Comparison, family: Sequence[tuple[Values, Values]], *, median: bool = False
+) -> pl.DataFrame:
+    """The statistics of the classes of a family, by token_class, as `Compared.overall` has them. The sides are paired.
+
+    median: over heads, of their differences within a prompt, instead of the mean.
+    """
+    ones, twos = _stacked(comparison, matched(comparison.one, comparison.two), family)
+    whole = _over_heads(comparison, ones, twos)
+    if median:
+        whole[1] = whole[0] + _median_of_seen(twos - ones)
+    return _of_classes(comparison, family, (ones, twos), whole)
+
+
+def _stacked(
+    comparison: Comparison, matching: Matching, family: Sequence[tuple[Values, Values]]
+) -> tuple[Floats, Floats]:
+    """(prompts, classes, pairs of heads) of both sides."""
+    sides = [_sides(comparison, matching, one, two) for one, two in family]
+    if comparison.paired and family[0][0].quantity == MASS:
+        sides = [_with_zeros(comparison, *each, *pair) for each, pair in zip(sides, family, strict=True)]
+    one, two = (np.stack([side[which] for side in sides], 1) for which in (0, 1))
+    return one, two
+
+
+def _of_classes(
+    comparison: Comparison,
+    family: Sequence[tuple[Values, Values]],
+    sides: tuple[Floats, Floats],
+    whole: Sequence[Floats],
+) -> pl.DataFrame:
+    """sides: (prompts, classes, pairs of heads); whole: (prompts, classes), over the heads of each."""
+    quantity, run = family[0][0].quantity, comparison.one.run
+    clusters, margin = _clusters(comparison, *family[0]), _margin(comparison, quantity)
+    table = _statistics(comparison, whole[0], whole[1], clusters, run.study.seed, margin)
+    table = table.with_columns(token_class=pl.Series([one.token_class for one, _ in family]))
+    table = _within(table, bounds_of(run, quantity))
+    if quantity == MASS:
+        table = _without_nothing(table)
+    return _without_tests(table, _untested(comparison, family, *sides))
+
+
+def _median_of_seen(values: Floats) -> Floats:
+    """Median over the last axis, ignoring NaN; NaN where nothing is left."""
+    seen = ~np.isnan(values).all(-1)
+    median = np.full(seen.shape, np.nan)
+    median[seen] = np.nanmedian(values[seen], axis=-1)
+    return median
 
 
 def carried(by_head: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:

@@ -81,7 +81,9 @@ def _split(one: PromptAttention, two: PromptAttention) -> tuple[Floats, Floats, 
     had, has = (np.where(received, each, np.nan) for each in (had, has))
     with np.errstate(invalid="ignore", divide="ignore"):
         apart = np.abs(after / has[..., None] - before / had[..., None]).sum(-1) / 2
-    return had, has, np.where(received, apart, np.nan), np.nan_to_num(two.attention[..., two.inserted]).sum(-1)
+    nothing_left = np.isnan(two.attention).all(-1)
+    taken = np.where(nothing_left, np.nan, np.nan_to_num(two.attention[..., two.inserted]).sum(-1))
+    return had, has, np.where(received, apart, np.nan), taken
 
 
 def untouched_classes(run: Run, model: str, condition: str) -> list[str]:

@@ -35,6 +35,8 @@ class Level:
     value: float
     low: float | None
     high: float | None
+    same: bool
+    """Whether every prompt has this value."""
     n: int
     clusters: int
     heads: int
@@ -109,6 +111,7 @@ def level(side: Side, queries: str, measure: str, only: Sequence[int] | None = N
         value=float(whole.mean[0]) + (null or 0.0),
         low=low,
         high=high,
+        same=bool(whole.error[0] == 0),
         n=int(whole.n[0]),
         clusters=int(whole.clusters[0]),
         heads=values.shape[1] * values.shape[2],

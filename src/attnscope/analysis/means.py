@@ -52,7 +52,8 @@ def interval_of(
 def mean_over_prompts(frame: pl.DataFrame, by: Sequence[str], value: str, clusters: Mapping[int, int]) -> pl.DataFrame:
     """Mean, low, high and n of each group. frame: one row per prompt in each group; clusters: of each prompt.
 
-    The interval is Student's, by cluster. There is none below six clusters, or if a few have most of the prompts.
+    Prompts whose value is null are left out; a group without any value has no mean. The interval is Student's, by
+    cluster. There is none below six clusters, or if a few have most of the prompts.
     """
     groups = frame.select(by).unique(maintain_order=True).with_row_index("_group")
     rows = frame.join(groups, on=list(by), how="left", maintain_order="left", nulls_equal=True)
@@ -62,7 +63,7 @@ def mean_over_prompts(frame: pl.DataFrame, by: Sequence[str], value: str, cluste
     sample = Sample.of(values, np.array([clusters[int(prompt)] for prompt in prompts], dtype=np.int64))
     ends = {"low": sample.mean - sample.half_width, "high": sample.mean + sample.half_width}
     return groups.drop("_group").with_columns(
-        pl.Series(value, sample.mean),
+        pl.Series(value, sample.mean).fill_nan(None),
         pl.Series("n", sample.sizes.sum(0)).cast(pl.UInt32),
         *(pl.Series(name, end).fill_nan(None) for name, end in ends.items()),
     )

@@ -7,6 +7,7 @@ without the model's special tokens (whose attention is then left out, and the re
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from typing import Any
@@ -16,15 +17,15 @@ import polars as pl
 from numpy.typing import NDArray
 
 from attnscope.analysis.cache import cached_result
+from attnscope.analysis.compared import class_statistics, value_pairs
 from attnscope.analysis.comparisons import Comparison
 from attnscope.analysis.dense import dense, token_rows
 from attnscope.analysis.discoveries import FALSE_DISCOVERIES
-from attnscope.analysis.effects import effects
-from attnscope.analysis.matching import matched
 from attnscope.analysis.one_way import one_way
 from attnscope.analysis.received import HeadChoice, read_attention
-from attnscope.analysis.sides import MASS, Side
-from attnscope.analysis.spread import cut_to_differences
+from attnscope.analysis.sides import MASS, Side, absent_classes
+from attnscope.analysis.values import Values
+from attnscope.records.rest import shares_of_rest
 from attnscope.text.classes import OTHER, SHARES, membership, shared_by
 from attnscope.text.groups import group_words
 from attnscope.text.segments import Span
@@ -42,40 +43,54 @@ COUNTED = {"characters": "by characters", "majority": "by majority", "first": "b
 
 @lru_cache(maxsize=32)
 def multiverse(comparison: Comparison) -> pl.DataFrame:
-    """comparison, token_class, the choices, difference, low, high, p, n, clusters; one row per class and choice.
+    """token_class, the choices, difference, low, high, p, n; one row per class and choice. The sides are paired.
 
-    Classes that the edits alone change are left out, and so is `other`. Where a choice leaves a class without tokens
-    on both sides, there is no number.
+    Each choice is tested as the comparison is, so the study's own way to count has the comparison's numbers. Classes
+    that the edits alone change are left out, and so is `other`. Where a choice leaves a class without tokens, there is
+    no number.
     """
     one, two = comparison.one, comparison.two
-    run, matching = one.run, matched(comparison.one, comparison.two)
     rows = []
-    for queries in run.queries:
+    for queries in one.run.queries:
         left_out = {*one_way(one, two, queries, MASS), OTHER}
-        names = [name for name in run.classes if name not in left_out and name in two.run.classes]
-        sides = [_masses(side, queries) for side in (one, two)]
-        prompts, mine, theirs = np.intersect1d(sides[0][0], sides[1][0], return_indices=True)
-        for (turn, share), (again, special) in product(enumerate(SHARES), enumerate(SPECIAL)):
-            for name in names:
-                first = sides[0][1][mine, turn, again, ..., run.classes.index(name)][:, *matching.one]
-                second = sides[1][1][theirs, turn, again, ..., two.run.classes.index(name)][:, *matching.two]
-                for heads in OVER_HEADS:
-                    apart = (np.nanmean if heads == "mean" else np.nanmedian)(second - first, axis=1)
-                    chosen = dict(zip(CHOICES, (share, queries, heads, special), strict=True))
-                    numbers = _numbers(apart, comparison, prompts) if first.any() or second.any() else {}
-                    rows.append({"token_class": name, **chosen, **numbers, "n": len(prompts)})
-    schema = {"token_class": pl.String, **dict.fromkeys(CHOICES, pl.String)}
-    numbers_schema = {**dict.fromkeys(("difference", "low", "high", "p"), pl.Float64), "n": pl.Int64}
-    table = pl.DataFrame(rows, schema={**schema, **numbers_schema}, orient="row")
-    return table.with_columns(pl.col(pl.Float64).fill_nan(None))
+        names = [name for name in one.run.classes if name not in left_out and name in two.run.classes]
+        pairs = value_pairs(comparison, queries, MASS)
+        for share, special in product(SHARES, SPECIAL):
+            counts = [_Count(side, queries, share, special) for side in (one, two)]
+            counted = [(counts[0].of(mine), counts[1].of(theirs)) for mine, theirs in pairs]
+            for heads in OVER_HEADS:
+                table = class_statistics(comparison, counted, median=heads == "median")
+                chosen = dict(zip(CHOICES, (share, queries, heads, special), strict=True))
+                rows += [
+                    {"token_class": name, **chosen, **table.row(by_predicate=pl.col("token_class") == name, named=True)}
+                    for name in names
+                ]
+    numbers = {**dict.fromkeys(("difference", "low", "high", "p"), pl.Float64), "n": pl.Int64}
+    schema = {"token_class": pl.String, **dict.fromkeys(CHOICES, pl.String), **numbers}
+    return pl.DataFrame([{name: row[name] for name in schema} for row in rows], schema=schema, orient="row")
 
 
-def _numbers(apart: Floats, comparison: Comparison, prompts: NDArray[np.int64]) -> dict[str, float]:
-    run = comparison.one.run
-    effect = effects(apart[:, None], clusters=run.clusters(prompts), seed=run.study.seed)
-    low, high = cut_to_differences(effect.low, effect.high)
-    values = (effect.mean[0], low[0], high[0], effect.p[0])
-    return dict(zip(("difference", "low", "high", "p"), map(float, values), strict=True))
+@dataclass(frozen=True)
+class _Count:
+    """One way to count the classes of a side."""
+
+    side: Side
+    queries: str
+    share: str
+    special: str
+
+    def of(self, values: Values) -> Values:
+        """A class's masses counted this way; those of other sets of tokens, and of the study's own way, as they are."""
+        run = self.side.run
+        rules = run.study.rules.values()
+        is_own = self.special == SPECIAL[0] and all(shared_by(rule, self.share) == rule for rule in rules)
+        if is_own or values.token_class not in run.classes:
+            return values
+        every = counted_masses(self.side, self.queries)
+        mass = every[
+            :, SHARES.index(self.share), SPECIAL.index(self.special), ..., run.classes.index(values.token_class)
+        ]
+        return replace(values, values=mass, absent=np.asarray(np.isnan(mass).all((1, 2))))
 
 
 def verdicts(table: pl.DataFrame) -> pl.DataFrame:
@@ -139,13 +154,12 @@ def _in_words(choice: str, values: Sequence[str]) -> str:
 
 
 @lru_cache(maxsize=12)  # every side is compared with several others
-def _masses(side: Side, queries: str) -> tuple[NDArray[np.int64], Floats]:
-    """Prompts, and (prompts, SHARES, SPECIAL, layers, heads, classes)."""
+def counted_masses(side: Side, queries: str) -> Floats:
+    """(prompts, SHARES, SPECIAL, layers, heads, classes); NaN where a prompt lacks the class, or nothing is left."""
     run = side.run
     rows = cached_result(run, ("multiverse", side.model, side.condition, queries), lambda: _computed(side, queries))
-    axes = _axes(side)
-    (values,) = dense(rows, axes, ["mass"], f"{run.path}: multiverse", missing=True)
-    return np.asarray(axes["prompt"], dtype=np.int64), values
+    (values,) = dense(rows, _axes(side), ["mass"], f"{run.path}: multiverse", missing=True)
+    return values
 
 
 def _axes(side: Side) -> dict[str, Sequence[Any]]:
@@ -162,16 +176,19 @@ def _axes(side: Side) -> dict[str, Sequence[Any]]:
 
 def _computed(side: Side, queries: str) -> pl.DataFrame:
     run = side.run
-    chosen = HeadChoice(side.model, queries, run.layers(side.model), run.heads(side.model), over="all")
+    layers, heads = run.layers(side.model), run.heads(side.model)
+    chosen = HeadChoice(side.model, queries, layers, heads, over="all", with_views=True, every_token=True)
     members = dict(_memberships(side))
     parts = []
     for attention in read_attention(run, chosen, side.condition):
-        shares, special = members[attention.prompt]
-        every = np.nan_to_num(attention.attention)
-        plain = np.where(special, 0.0, every)
-        total = plain.sum(-1, keepdims=True)
-        plain = np.divide(plain, total, out=np.full_like(plain, np.nan), where=total > 0)
-        parts.append([[received @ each.T for received in (every, plain)] for each in shares])
+        tokens = members[attention.prompt]
+        ways = []
+        for removed in (tokens.removed, tokens.removed | tokens.special):
+            left = attention.attention
+            if run.study.without or removed is not tokens.removed:
+                left = np.where(removed, 0.0, shares_of_rest(left, removed))
+            ways.append((left, np.where(removed, 0.0, attention.uniform)))
+        parts.append([[_of_classes(left, uniform, each) for left, uniform in ways] for each in tokens.shares])
     axes = _axes(side)
     places = [each.ravel() for each in np.indices([len(labels) for labels in axes.values()])]
     columns = {
@@ -180,10 +197,24 @@ def _computed(side: Side, queries: str) -> pl.DataFrame:
     return pl.DataFrame({**columns, "mass": np.asarray(parts).ravel()})
 
 
-def _memberships(side: Side) -> Iterator[tuple[int, tuple[list[Floats], NDArray[np.bool_]]]]:
-    """By prompt: the members of classes under each of SHARES, and which tokens are special."""
+def _of_classes(left: Floats, uniform: Floats, shares: Floats) -> Floats:
+    """(layers, heads, classes) of attention and of uniform attention (layers, heads, keys); shares: (classes, keys)."""
+    return np.where(absent_classes(uniform @ shares.T), np.nan, left @ shares.T)
+
+
+@dataclass(frozen=True)
+class _Members:
+    """The tokens of a prompt. shares: the members of classes under each of SHARES."""
+
+    shares: list[Floats]
+    special: NDArray[np.bool_]
+    removed: NDArray[np.bool_]
+
+
+def _memberships(side: Side) -> Iterator[tuple[int, _Members]]:
+    """By prompt."""
     columns = ["position", "token_id", "text", "start", "end", "special"]
-    rows = token_rows(side.run, side.model, side.condition, ["prompt", *columns])
+    rows = token_rows(side.run, side.model, side.condition, ["prompt", *columns, "removed"])
     tokens = rows.partition_by("prompt", as_dict=True)
     prompts = side.run.rows("prompts", side.model, side.condition, ["prompt", "text", "spans"])
     ways = [{name: shared_by(rule, share) for name, rule in side.run.study.rules.items()} for share in SHARES]
@@ -192,4 +223,4 @@ def _memberships(side: Side) -> Iterator[tuple[int, tuple[list[Floats], NDArray[
         made = [Token(*each) for each in frame.select(columns).iter_rows()]
         spans = [Span(**span) for span in row["spans"]]
         shares = [membership(rules, row["text"], made, spans) for rules in ways]
-        yield row["prompt"], (shares, frame["special"].to_numpy())
+        yield row["prompt"], _Members(shares, frame["special"].to_numpy(), frame["removed"].to_numpy())

@@ -91,6 +91,19 @@ class Masses:
         return mean_of_seen(1 / left, 0)
 
 
+HAS_CLASS = pl.col("expected").max().over("model", "condition", "prompt", "queries", "token_class") > 0
+"""Of rows of the table `mass`: whether the prompt has the class, as in `absent_classes`."""
+
+
+def absent_classes(expected: Floats) -> NDArray[np.bool_]:
+    """(..., layers, heads, classes) of uniform attention -> (..., classes): no query sees a token of the class.
+
+    Its mass is then undefined, and the prompt is left out of the class's means; it does not count as 0.
+    """
+    absent: NDArray[np.bool_] = (np.nan_to_num(expected) == 0).all((-3, -2))
+    return absent
+
+
 @lru_cache(maxsize=256)
 def masses(run: Run, model: str, condition: str, queries: str, measure: str = RECEIVED) -> Masses:
     """The table `mass` of one side and query group as arrays. measure: one with one number per key."""
@@ -99,7 +112,7 @@ def masses(run: Run, model: str, condition: str, queries: str, measure: str = RE
     place = stored.groups.index(queries)
     mass, expected = stored.mass[:, place], stored.expected[:, place]
     if measure == RECEIVED:
-        absent = (np.nan_to_num(expected) == 0).all((1, 2)) & ~stored.lacking[:, place, None]
+        absent = absent_classes(expected) & ~stored.lacking[:, place, None]
     else:
         absent = masses(run, model, condition, queries).absent
     mass, expected = (np.where(absent[:, None, None, :], np.nan, each) for each in (mass, expected))
@@ -163,7 +176,7 @@ def seen_classes(run: Run, model: str, condition: str) -> list[str]:
 
 
 def empty_classes(run: Run) -> list[str]:
-    """Classes without a token that any query sees: the rule matches nothing, or only what other classes claimed."""
+    """Classes without a token that any query sees."""
     seen = {
         name for model in run.models for condition in run.conditions for name in seen_classes(run, model, condition)
     }

@@ -12,9 +12,9 @@ from rich.console import Console
 
 from attnscope.cli import completion, options
 from attnscope.cli.grid import numbers, print_grid, text
-from attnscope.cli.measure import prompt_of, refuse_segments
+from attnscope.cli.measure import prompt_of
 from attnscope.errors import AttnscopeError
-from attnscope.text.classes import parse_classes
+from attnscope.text.classes import parse_classes, refuse_segments
 
 if TYPE_CHECKING:
     from attnscope.records import Outcome
@@ -66,7 +66,7 @@ def knockout(
 ) -> None:
     """Hide tokens from the answer, or switch heads off, and see how much likelier the answer is with them."""
     rules = parse_classes(hide or [])
-    refuse_segments(rules, "--hide")
+    refuse_segments(rules, lambda name, rule: f"--hide {name}={rule}")
     chosen_layers, chosen_heads = options.numbers(layers, "--layers"), options.numbers(heads, "--heads")
     ablated = _heads(ablate)
     _refuse_if_nothing(answer, rules, ablated)

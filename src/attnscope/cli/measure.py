@@ -13,7 +13,7 @@ import typer
 from attnscope.arguments import counted
 from attnscope.cli import completion, options
 from attnscope.errors import AttnscopeError
-from attnscope.text.classes import parse_classes, parse_rule
+from attnscope.text.classes import parse_classes, refuse_segments
 
 if TYPE_CHECKING:
     from attnscope.records import Record
@@ -54,7 +54,7 @@ def measure(
 ) -> None:
     """Measure where every layer and head looks in one prompt."""
     rules = parse_classes(classes or [])
-    refuse_segments(rules, "--class")
+    refuse_segments(rules, lambda name, rule: f"--class {name}={rule}")
     groups = _groups(queries)
     chosen_layers, chosen_heads = options.numbers(layers, "--layers"), options.numbers(heads, "--heads")
     prompt = prompt_of(text, file, "measure")
@@ -115,19 +115,6 @@ def _show(record: Record, rules: Mapping[str, str], picture: Path | None, *, as_
     show_record(record, rules)
     if picture is not None:
         print(f"picture: {picture}")  # noqa: T201
-
-
-def refuse_segments(rules: Mapping[str, str], flag: str) -> None:
-    """A single prompt has no segments, so a class of one would silently match nothing."""
-    for name, written in rules.items():
-        rule = parse_rule(written)
-        if rule.within is not None or rule.kind.segments(rule.argument):
-            raise AttnscopeError(
-                f"class '{name}' needs segments, which only the prompts of a study have",
-                where=f"{flag} {name}={written}",
-                allowed="rules for characters and special tokens",
-                todo="write a study file: attnscope new FILE",
-            )
 
 
 def _groups(queries: str) -> list[str]:

@@ -186,8 +186,7 @@ def _measured(outcome: Outcome, timings: Timings, level: Level) -> list[str]:
 def _print_warnings(reported: Reported) -> None:
     for warning in reported.warnings:
         print(f"attnscope: warning: {warning}", file=sys.stderr)  # noqa: T201
-    for name in reported.empty:
-        why = "its rule matches nothing, or only tokens of earlier classes"
+    for name, why in reported.empty.items():
         print(f"attnscope: warning: class {name} has no token that the queries see: {why}", file=sys.stderr)  # noqa: T201
     for name, reason in reported.undrawn.items():
         print(f"attnscope: warning: figure {name} was not drawn: {reason}", file=sys.stderr)  # noqa: T201

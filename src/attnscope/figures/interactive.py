@@ -13,6 +13,7 @@ from attnscope.analysis.means import mean_over_prompts
 from attnscope.analysis.profiles import profile_of
 from attnscope.analysis.received import HeadChoice
 from attnscope.analysis.run import Run
+from attnscope.analysis.sides import HAS_CLASS
 from attnscope.analysis.spread import cut_to_shares
 from attnscope.figures import selection
 from attnscope.figures.compose import drawable
@@ -51,7 +52,7 @@ def _mass(run: Run) -> alt.Chart | None:
             pl.col("token_class").is_in(run.classes),
             pl.col("queries").is_in(run.queries),
             pl.col("mass").is_not_null(),
-            pl.col("expected").max().over("model", "condition", "prompt", "queries", "token_class") > 0,  # lacks none
+            HAS_CLASS,
         )
         .select("model", "condition", "prompt", "queries", "layer", "head", "token_class", "mass")
         .collect()

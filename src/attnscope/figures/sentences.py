@@ -60,10 +60,12 @@ def prompts_in_clusters(prompts: float, clusters: float) -> str:
     return words if clusters == prompts else f"{words} in {counted(clusters, 'cluster')}"
 
 
-def untested(prompts: float, clusters: float | None = None) -> str:
-    """Why there is neither an interval nor a test. clusters: None if unknown."""
+def untested(prompts: float, clusters: float | None = None, *, same: bool = False) -> str:
+    """Why there is neither an interval nor a test. clusters: None if unknown; same: all prompts have one value."""
     if prompts < FEWEST:
         return "too few prompts for a test"
+    if same:
+        return "it is the same in every prompt, so there is no test"
     if clusters is None:
         return "the clusters of prompts are too few or too unequal for a test"
     if clusters < FEWEST:

@@ -33,7 +33,7 @@ class Answered:
     def of(cls, text: str, whole: str, tokens: Sequence[Token], start: int) -> Answered:
         """text: the prompt's; whole: with the answer's."""
         spans = (Span("prompt", 0, len(text)), Span(ANSWER, len(text), len(whole)))
-        return cls(Tokenized(whole, tokens, spans), start)
+        return cls(Tokenized(whole, tokens, spans, answered=len(tokens) - start), start)
 
     @property
     def ids(self) -> list[int]:

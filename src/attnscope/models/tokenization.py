@@ -7,11 +7,13 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from attnscope.errors import AttnscopeError, Parameter
+from attnscope.errors import AttnscopeError, Parameter, Words
 from attnscope.text.tokens import Token
 
 HALF = "\N{REPLACEMENT CHARACTER}"  # what bytes of an incomplete character are decoded to
 PREFIX = "▁"  # how SentencePiece spells a space
+CHAT = Parameter("chat")
+AS_IT_IS = ("measure the text as it is: leave out ", Parameter("chat", True))
 CONTEXT = 8  # how many tokens the spelling of the next one may depend on
 
 
@@ -32,31 +34,26 @@ class Tokenization:
         """Whether it can render messages."""
         return bool(self.tokenizer.chat_template)
 
-    def render(self, messages: Sequence[Mapping[str, str]]) -> str:
-        """Messages in the model's chat template, up to where the model would answer."""
+    def render(self, messages: Sequence[Mapping[str, str]], *, where: Words = CHAT, todo: Words = AS_IT_IS) -> str:
+        """Messages in the model's chat template, up to where the model would answer.
+
+        where, todo: for errors, where the messages come from and what to do if they can't be rendered.
+        """
         if not self.has_template:
             raise AttnscopeError(
                 f"{self.name} has no chat template",
-                where=Parameter("chat"),
+                where=where,
                 allowed="models whose tokenizer has one",
-                todo=(
-                    "measure the text as it is: leave out ",
-                    Parameter("chat", True),
-                    ", or give the study's prompts a plain layout too",
-                ),
+                todo=todo,
             )
         try:
             return str(self.tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True))
         except Exception as error:  # a template may fail in any way
             raise AttnscopeError(
                 f"{self.name}'s chat template refuses this text: {error}",
-                where=Parameter("chat"),
+                where=where,
                 allowed="messages that the template accepts",
-                todo=(
-                    "measure the text as it is: leave out ",
-                    Parameter("chat", True),
-                    ", or give the study's prompts a plain layout",
-                ),
+                todo=todo,
             ) from error
 
     def tokenize(self, text: str, *, chat: bool = False) -> list[Token]:

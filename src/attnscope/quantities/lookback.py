@@ -14,7 +14,7 @@ class Lookback(Quantity):
     """The mean weight of a context token over that plus the mean weight of a token written since.
 
     Defined for one query: with `{each: writing}` it has a value per token of the answer, from the second one on. In a
-    group of several queries it is the ratio of their mean weights.
+    group of several queries it is the ratio of their mean weights. The two can't overlap.
     """
 
     key: ClassVar[str] = "lookback"
@@ -32,6 +32,10 @@ class Lookback(Quantity):
     def token_sets(self) -> Iterator[Named]:
         yield ("lookback",), self.lookback
         yield ("new",), self.new
+
+    @property
+    def disjoint(self) -> Iterator[Named]:
+        yield from self.token_sets
 
     def values(self, shares: Shares) -> Floats:
         context, new = shares.weight(self.lookback), shares.weight(self.new)

@@ -78,6 +78,11 @@ class Quantity(Spec):
         yield from ()
 
     @property
+    def disjoint(self) -> Iterator[Named]:
+        """Those that can't have a token in common, as it would count twice; prompts in which they do are refused."""
+        yield from ()
+
+    @property
     def conditions(self) -> Iterator[Named]:
         """Other conditions that it needs."""
         yield from ()

@@ -15,8 +15,9 @@ class Share(Quantity):
     """What a class receives, as a share of what several classes receive together.
 
     With instruction and data it is the focus score of Attention Tracker; with context and question, a context share.
-    Other tokens, such as attention sinks, don't count. Prompts that lack one of the classes have no share; a class that
-    no prompt has under a condition, such as inserted text in the base prompt, counts as nothing there.
+    Other tokens, such as attention sinks, don't count. None of the classes can overlap. Prompts that lack one of them
+    have no share; a class that no prompt has under a condition, such as inserted text in the base prompt, counts as
+    nothing there.
     """
 
     key: ClassVar[str] = "share"
@@ -35,6 +36,10 @@ class Share(Quantity):
     def token_sets(self) -> Iterator[Named]:
         yield ("share",), self.share
         yield from ((("of", place), name) for place, name in enumerate(self.of))
+
+    @property
+    def disjoint(self) -> Iterator[Named]:
+        yield from self.token_sets
 
     def values(self, shares: Shares) -> Floats:
         mine = shares.mass(self.share)

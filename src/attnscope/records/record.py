@@ -20,7 +20,7 @@ from attnscope.arguments import count_of, counted, in_words, numbers_of, shown, 
 from attnscope.errors import AttnscopeError, Parameter, near
 from attnscope.records.html import as_html
 from attnscope.records.labelled import Labelled
-from attnscope.text.classes import OTHER, membership
+from attnscope.text.classes import OTHER, membership, refuse_segments
 from attnscope.text.tokens import Token
 
 RECEIVED, SEEN, VIEW = "received", "seen", "view"
@@ -136,7 +136,7 @@ class Record:
         A tidy table: layer, head, queries, token_class, mass, expected; `other` is what no class claims. measure: sum
         another measure with one number per key, instead of attention received; null where no query has a value of it.
         """
-        shares = membership(classes, self.text, self.tokens)
+        shares = self._shares(classes)
         self._refuse_without_keys(measure)
         mass = self[measure].values.astype(np.float64) @ shares.T  # (layers, heads, groups, classes)
         expected = self.uniform(measure).values.astype(np.float64) @ shares.T
@@ -153,6 +153,12 @@ class Record:
                 "expected": expected.ravel(),
             }
         ).with_columns(pl.col("mass", "expected").fill_nan(None))
+
+    def _shares(self, classes: Mapping[str, str]) -> NDArray[np.float64]:
+        """(classes + 1, tokens): each token's share in each class. A record's text has no segments."""
+        shares = membership(classes, self.text, self.tokens)
+        refuse_segments(classes, lambda name, rule: Parameter("classes", {name: rule}))
+        return shares
 
     def _refuse_without_keys(self, measure: str) -> None:
         if "key" not in self[measure].axes:
@@ -175,6 +181,7 @@ class Record:
             )
         most = count_of(count, "count", "leave it out for 5 heads, or choose a larger number")
         claimed = {"class": text_of(rule, "rule", "a class rule such as 're:[0-9]+'")}
+        refuse_segments({"rule": rule}, lambda *_: Parameter("rule", rule))
         table = self.mass(claimed).filter(pl.col("token_class") == "class", pl.col("queries") == wanted)
         return (
             table.sort("mass", descending=True, maintain_order=True)
@@ -184,7 +191,7 @@ class Record:
 
     def unmatched(self, classes: Mapping[str, str]) -> list[str]:
         """The classes that match no token of this prompt."""
-        counts = membership(classes, self.text, self.tokens).sum(1)
+        counts = self._shares(classes).sum(1)
         return [name for name, count in zip(classes, counts, strict=False) if not count]
 
     def head_table(self) -> pl.DataFrame:

@@ -120,7 +120,7 @@ def _effect(run: Run, comparison: Comparison, row: Row) -> str:
     size = f"{_minus(run, comparison)}: {_number(row['difference'])}"
     values = f"{what} is {_number(row['two'])} {two} and {_number(row['one'])} {one}"
     if row["q"] is None:
-        why = sentences.untested(row["n"], row["clusters"])
+        why = sentences.untested(row["n"], row["clusters"], same=row["error"] == 0)
         tested = why if row["low"] is None else f"{_interval(row)}; not tested, as the edit alone changes it"
         return _upper(f"{where}{values} ({size}, {over}; {tested}).")
     tested = f"{_interval(row)}, {over}; {sentences.rate(row['q'])}"

@@ -269,7 +269,8 @@ def _of(frame: pl.DataFrame, quantity: str) -> Iterator[Row]:
 def _counts(row: Row) -> str:
     """How many heads change significantly, with a bound on how many of these have an effect."""
     if row["up"] is None:
-        return "" if row["low"] is not None else sentences.untested(row["n"], row["clusters"])
+        why = sentences.untested(row["n"], row["clusters"], same=row["error"] == 0)
+        return "" if row["low"] is not None else why
     found = row["up"] + row["down"]
     same = "" if row["same"] is None else f"; {row['same']} within the margin"
     if too_few(row):

@@ -87,8 +87,8 @@ MULTIVERSE = {
     "difference": "the second side minus the first, within prompts, mean over prompts; empty without tokens",
     "low": "lower end of its 95 % interval",
     "high": "upper end of its 95 % interval",
-    "p": "of this row alone",
-    "n": "how many prompts",
+    "p": "of this row alone, as in classes.csv",
+    "n": "how many prompts have the class",
 }
 """The columns of multiverse.csv: one row per class and choice of how to count."""
 

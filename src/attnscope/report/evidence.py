@@ -175,12 +175,15 @@ def _row_sums(run: Run, label: str, sink_share: float) -> Iterator[str]:
         run.table("mass")
         .filter(model=label, measure=RECEIVED)
         .filter(pl.col("token_class").is_in(run.classes))  # sets overlap with classes
+        .filter(pl.col("mass").is_not_null())  # where nothing is left, there are no shares
         .group_by(keys)
         .agg(pl.col("mass").sum())
         .select(least=pl.col("mass").min(), most=pl.col("mass").max())
         .collect()
     )
     least, most = sums.row(0)
+    if least is None:
+        return
     if sink_share > 0:
         yield f"Shares of all keys add up to {least:.3f} to {most:.6f} in every cell; the rest goes to sinks."
     else:

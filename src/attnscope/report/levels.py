@@ -113,7 +113,7 @@ def _tested(levels: Sequence[Level]) -> str:
         return ""
     known = [each.p for each in levels if each.p is not None]
     if not known:
-        return f"; {sentences.untested(levels[0].n, levels[0].clusters)}"
+        return f"; {sentences.untested(levels[0].n, levels[0].clusters, same=all(each.same for each in levels))}"
     which = "largest " if len(known) > 1 else ""
     return f"; tested against {levels[0].null:g}: {which}{_p(max(known))}"
 

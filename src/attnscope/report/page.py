@@ -14,7 +14,6 @@ from markupsafe import Markup
 from attnscope.analysis.compared import Compared
 from attnscope.analysis.head_kinds import head_kinds
 from attnscope.analysis.run import Run
-from attnscope.analysis.sides import empty_classes
 from attnscope.figures.interactive import head_chooser
 from attnscope.figures.library import chart_library
 from attnscope.figures.prose import Document, html
@@ -22,6 +21,7 @@ from attnscope.figures.write import Figure
 from attnscope.measures.names import SCORES
 from attnscope.report.comparison_tables import comparison_section, robustness_sections
 from attnscope.report.effects import effects_section
+from attnscope.report.empty import empty_in_words
 from attnscope.report.files import PAGE
 
 MOST_ROWS = 400  # of a table shown; the csv beside the figure has them all
@@ -50,7 +50,7 @@ def write_page(
         summary=summary_of(run),
         figures=[_figure(figure) for figure in figures],
         undrawn=undrawn,
-        empty=empty_classes(run),
+        empty=empty_in_words(run),
         chooser=chooser,
         prompts=_prompts(run),
         comparisons=[_comparison(run, each) for each in compared],

@@ -13,7 +13,6 @@ from attnscope.analysis.head_kinds import scores
 from attnscope.analysis.own_text import dependence_of
 from attnscope.analysis.ranking import ranked_by_distance
 from attnscope.analysis.run import ChangedError, Run
-from attnscope.analysis.sides import empty_classes
 from attnscope.clock import Clock
 from attnscope.errors import AttnscopeError, StoppingError
 from attnscope.figures import KINDS
@@ -24,6 +23,7 @@ from attnscope.places import writing
 from attnscope.report.answer import answer
 from attnscope.report.comparisons import write_comparisons
 from attnscope.report.effects import write_effects
+from attnscope.report.empty import empty_in_words
 from attnscope.report.evidence import evidence_card, input_warnings
 from attnscope.report.files import ANSWER, COMPARISONS, EVIDENCE, EVIDENCE_DATA, FIGURES, PAGE, write_index
 from attnscope.report.page import write_page
@@ -40,8 +40,8 @@ class Reported:
     figures: list[Figure]
     undrawn: dict[str, str]
     """Figures that can't be drawn, and why: the others are."""
-    empty: list[str]
-    """Classes that no token belongs to."""
+    empty: dict[str, str]
+    """Classes without a token that the queries see, and why."""
     warnings: list[str]
     """Prompts that may not be the input a model was trained on, or not independent."""
     answer: list[str]
@@ -103,7 +103,7 @@ def _report(run: Run, workshop: Path, clock: Clock | None) -> Reported:
     copies = dependence_of(run)
     warnings += [copies] if copies else []
     reported = Reported(
-        run.path / PAGE, figures, undrawn, empty_classes(run), warnings, sentences, timings, run.manifest.evidence
+        run.path / PAGE, figures, undrawn, empty_in_words(run), warnings, sentences, timings, run.manifest.evidence
     )
     _take_place(workshop, run.path)
     write_index(run)

@@ -6,16 +6,18 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 
 from attnscope.edits.prompt import PROMPT_EDITS, EditContext, Lines
 from attnscope.errors import AttnscopeError, StoppingError
 from attnscope.models.tokenization import Tokenization
+from attnscope.runs.disjoint import refuse_overlapping
 from attnscope.runs.manifest import Dropped
 from attnscope.study.prompts import Prompt, PromptList
 from attnscope.study.schema import ConditionSpec, ModelSpec, Study
 from attnscope.text.alignment import Alignment, align
-from attnscope.text.classes import refuse_failing
+from attnscope.text.classes import refuse_failing, removed_tokens
 from attnscope.text.groups import WITHOUT_TOKENS, Rows
 from attnscope.text.groups.writing import WRITING
 from attnscope.text.layout import lay_out
@@ -73,6 +75,7 @@ class CellMaker:
         self.tokenization, self.context = tokenization, context
         self.layout = prompts.layouts.chosen(has_template=tokenization.has_template)
         self._inserted: dict[tuple[str, int], int] = {}
+        self._errors: dict[tuple[str, int], AttnscopeError] = {}
 
     def make(self) -> tuple[list[Cell], list[Dropped]]:
         """All cells, in the study's order: conditions, then prompts; and those that can't be made."""
@@ -85,14 +88,28 @@ class CellMaker:
                 except StoppingError:
                     raise
                 except AttnscopeError as error:
+                    self._errors[condition.name, prompt.number] = error
                     where = {"model": self.spec.label, "condition": condition.name, "prompt": prompt.number}
                     dropped.append(Dropped(**where, reason=str(error)))
         return cells, dropped
 
+    def error(self, dropped: Dropped) -> AttnscopeError | None:
+        """Why a cell could not be made; None if it was made, and could not be measured."""
+        return self._errors.get((dropped.condition, dropped.prompt))
+
     def checked(self, cell: Cell) -> Cell:
         """The cell, if the rules of all classes can be applied to it, as they are when tables are written."""
         rules = [*self.study.rules.values(), *self.study.set_rules.values(), *self.study.removed_rules]
-        refuse_failing(rules, cell.text.text, cell.tokens, cell.text.spans)
+        prompt = cell.text.text, cell.tokens, cell.text.spans
+        refuse_failing(rules, *prompt)
+        refuse_overlapping(self.study, cell)
+        if not self._will_be_answered and removed_tokens(self.study.removed_rules, *prompt).all():
+            raise AttnscopeError(
+                "'without' leaves out every token of the prompt",
+                where=f"prompt {cell.prompt.name}, condition {cell.condition}",
+                allowed="prompts with tokens that are left",
+                todo="leave out fewer tokens, or remove the prompt",
+            )
         return cell
 
     def cell(self, condition: ConditionSpec, prompt: Prompt) -> Cell:
@@ -102,7 +119,7 @@ class CellMaker:
         base_tokens = self._tokens(base)
         text, tokens = base, base_tokens
         if not condition.is_base:
-            text = self._text(prompt, self._edited(condition, prompt, lines))
+            text = self._text(prompt, self._edited(condition, prompt, lines), condition)
             tokens = self._tokens(text)
         cell = self._cell(condition.name, prompt, text, tokens, align(text, tokens, base, base_tokens))
         self._inserted[condition.name, prompt.number] = cell.inserted
@@ -125,7 +142,7 @@ class CellMaker:
         text = cell.text.followed_by(Piece(ANSWER, spelled[len(cell.text.text) :]))
         none = (None,) * len(more)  # answers differ, so their tokens have no counterpart
         alignment = replace(cell.alignment, base=cell.alignment.base + none)
-        return self._cell(cell.condition, cell.prompt, text, [*cell.tokens, *more], alignment, answered=True)
+        return self._cell(cell.condition, cell.prompt, text, [*cell.tokens, *more], alignment, answer=len(more))
 
     def _cell(
         self,
@@ -134,12 +151,12 @@ class CellMaker:
         text: Text,
         tokens: Sequence[Token],
         alignment: Alignment,
-        *,
-        answered: bool = False,
+        answer: int | None = None,
     ) -> Cell:
-        shown = QueryPrompt(text.text, tokens, text.spans)
+        """answer: how many of the tokens the model wrote; None before it has."""
+        shown = QueryPrompt(text.text, tokens, text.spans, answer or 0)
         groups = groups_of(self.study.measure.queries, shown)
-        unanswered = self._will_be_answered and not answered
+        unanswered = self._will_be_answered and answer is None
         for title in () if unanswered else titles_of(self.study.measure.queries):
             self._refuse_without_queries(title, groups, f"prompt {prompt.name}, condition {condition}")
         rows = {group.name: places for group, places in groups.items() if group.name not in WITHOUT_TOKENS}
@@ -189,7 +206,7 @@ class CellMaker:
 
     def _context(self, condition: ConditionSpec, prompt: Prompt, number: int) -> EditContext:
         def count(lines: Lines, segment: str) -> int:
-            text = self._text(prompt, lines)
+            text = self._text(prompt, lines, condition)
             return segments_of(self._tokens(text), text.spans).count(segment)
 
         return EditContext(
@@ -206,19 +223,24 @@ class CellMaker:
 
     def _others(self, prompt: Prompt) -> list[list[Piece]]:
         """The pieces of the other prompts: those of other clusters, or if there are none, all others."""
-        others = [each for each in self.prompts.prompts if each.number != prompt.number]
+        others = [each for each in self.prompts.every if each.number != prompt.number]
         apart = [each for each in others if each.cluster != prompt.cluster] or others
         return [[piece for _, pieces in self.layout.pieces(each.fields) for piece in pieces] for each in apart]
 
-    def _text(self, prompt: Prompt, lines: Lines) -> Text:
-        text = lay_out(lines, self._apply)
+    def _text(self, prompt: Prompt, lines: Lines, condition: ConditionSpec | None = None) -> Text:
+        """condition: whose edits made the lines; None for the base prompt."""
+        text = lay_out(lines, partial(self._apply, prompt, condition))
         answer = self.study.prompts.answer
         if answer is not None and answer.field is not None:
             text = text.followed_by(Piece(ANSWER, prompt.answer or "", origin=OF_ANSWER))
         return text
 
-    def _apply(self, messages: Sequence[tuple[str, str]]) -> str:
-        return self.tokenization.render([{"role": role, "content": content} for role, content in messages])
+    def _apply(self, prompt: Prompt, condition: ConditionSpec | None, messages: Sequence[tuple[str, str]]) -> str:
+        where, todo = f"prompt {prompt.name}", "lay the prompts out with plain instead of chat"
+        if condition is not None:
+            where, todo = f"{where}, condition {condition.name}", f"{todo}, or change the edit"
+        chat = [{"role": role, "content": content} for role, content in messages]
+        return self.tokenization.render(chat, where=where, todo=todo)
 
     def _tokens(self, text: Text) -> list[Token]:
         return self.tokenization.tokenize(text.text, chat=self.layout.chat)

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from attnscope.clock import Clock
-from attnscope.errors import AttnscopeError, Parameter, PluginError
+from attnscope.errors import AttnscopeError, Parameter, PluginError, restated
 from attnscope.lens import Lens, Loader
 from attnscope.models.load import Description
 from attnscope.runs.answers import writing_of
@@ -110,7 +110,7 @@ def perform(
         for plan in plans:
             _refuse_if_strict(request, plan.dropped)
             if not plan.cells:  # before a model is loaded that has nothing to measure
-                raise _nothing_measured(folder, plan.dropped)
+                raise _nothing_measured(request, plans, plan.dropped)
         _refuse_conditions_without_prompts(request, plans)
         for plan in plans:
             refuse_impossible(request.study, plan.spec.label, plan.description, plan.cells)
@@ -342,7 +342,7 @@ class _Performance:
 
     def _tables(self) -> None:
         if not self.finished:
-            raise _nothing_measured(self.folder, self.outcome.dropped)
+            raise _nothing_measured(self.request, self.plans, self.outcome.dropped)
         self.watch.begin("tables", len(self.finished))
         with self.clock.phase("tables"):
             self._write_tables(self.finished, lambda: self.watch.advance(1))
@@ -367,7 +367,7 @@ class _Performance:
             self.outcome.scored += scoring.measured
             self._drop(scoring.dropped)
         if not self.trials:
-            raise _nothing_measured(self.folder, self.outcome.dropped)
+            raise _nothing_measured(self.request, self.plans, self.outcome.dropped)
         with self.clock.phase("tables"):
             self.tables[OUTCOMES] = write_outcomes(self.folder, self.store, self.trials)
 
@@ -450,22 +450,26 @@ def _refuse_if_strict(request: RunRequest, dropped: Sequence[Dropped]) -> None:
 def _refuse_conditions_without_prompts(request: RunRequest, plans: Sequence[PlannedModel]) -> None:
     """A condition that no prompt of any model can have is a mistake in the study."""
     known = {cell.condition for plan in plans for cell in plan.cells}
-    for condition in request.study.conditions:
+    for number, condition in enumerate(request.study.conditions):
         if condition.name not in known:
-            reason = next(each.reason for plan in plans for each in plan.dropped if each.condition == condition.name)
-            raise AttnscopeError(
-                f"no prompt can be measured under condition '{condition.name}': {reason}",
-                where="conditions",
-                allowed="conditions that some prompt can have",
-                todo="change the condition, or remove it",
-            )
+            first = next(each for plan in plans for each in plan.dropped if each.condition == condition.name)
+            what = f"no prompt can be measured under condition '{condition.name}'"
+            raise _because_of(first, what, ("conditions", number), request, plans)
 
 
-def _nothing_measured(folder: RunFolder, dropped: Sequence[Dropped]) -> AttnscopeError:
-    first = dropped[0].reason if dropped else "it has no prompts"
+def _nothing_measured(request: RunRequest, plans: Sequence[PlannedModel], dropped: Sequence[Dropped]) -> AttnscopeError:
+    return _because_of(dropped[0], "no prompt could be measured", ("prompts",), request, plans)
+
+
+def _because_of(
+    dropped: Dropped, failed: str, at: Sequence[str | int], request: RunRequest, plans: Sequence[PlannedModel]
+) -> AttnscopeError:
+    """What failed because of a cell that was dropped, at its place in the study file."""
+    name = request.prompts.every[dropped.prompt].name
+    place = f"{request.place(at)}: {dropped.model}, {dropped.condition}, prompt {name}"
+    error = next(plan.maker.error(dropped) for plan in plans if plan.spec.label == dropped.model)
+    if error is not None:
+        return restated(error, failed, place)
     return AttnscopeError(
-        f"no prompt could be measured: {first}",
-        where=str(folder.path),
-        allowed="at least one prompt per model",
-        todo="fix the prompts or the study file",
+        f"{failed}: {dropped.reason}", where=place, allowed="prompts that can be measured", todo="change the prompts"
     )

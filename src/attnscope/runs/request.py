@@ -16,7 +16,7 @@ from attnscope.registry import fingerprints
 from attnscope.runs.evidence import FULL, Level
 from attnscope.runs.manifest import VERSION
 from attnscope.study.file import loaded, place_in
-from attnscope.study.prompts import PromptList
+from attnscope.study.prompts import Prompt, PromptList
 from attnscope.study.schema import ModelSpec, Study
 from attnscope.text.groups import GROUPS
 from attnscope.text.query_rules import QUERY_RULES
@@ -29,7 +29,7 @@ _FAMILIES = (MEASURES, RULES, GROUPS, QUERY_RULES, PROMPT_EDITS, ATTENTION_EDITS
 _IN_TABLES = tuple(family.group for family in _FAMILIES)
 
 MEASURING = 5  # raise it when the same cell would get different numbers,
-WRITING = 2  # and this when a model would write another answer to the same prompt
+WRITING = 3  # and this when a model would write another answer to the same prompt, or other groups were of it
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,11 @@ class RunRequest:
     def key(self) -> str:
         """Changes with anything the tables depend on, except the models."""
         answer = self.study.prompts.answer
+        measured = len(self.prompts.prompts)
         content = {
             "study": self.study.model_dump(mode="json"),
-            "prompts": [
-                [each.name, repr(dict(each.fields)), each.answer, each.cluster, *map(list, each.beside.items())]
-                + [[name, list(items)] for name, items in each.lists.items()]
-                for each in self.prompts.prompts
-            ],
+            "prompts": list(map(_content, self.prompts.prompts)),
+            **({"others": list(map(_content, self.prompts.every))} if measured < len(self.prompts.every) else {}),
             "versions": versions(),
             "plugins": plugins(_IN_TABLES),
             "format": VERSION,
@@ -87,6 +85,12 @@ class RunRequest:
             **({"writing": WRITING} if answer is not None and answer.generate is not None else {}),
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _content(prompt: Prompt) -> list[object]:
+    """What a prompt consists of, as plain data."""
+    beside = [*map(list, prompt.beside.items()), *([name, list(items)] for name, items in prompt.lists.items())]
+    return [prompt.name, repr(dict(prompt.fields)), prompt.answer, prompt.cluster, *beside]
 
 
 def plugins(groups: Sequence[str] = (*_IN_TABLES, "attnscope.figures")) -> dict[str, str]:

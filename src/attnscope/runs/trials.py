@@ -163,7 +163,8 @@ class TrialMaker:
         if queries == LAST.name:
             return (answer.start - 1,)
         prompt = answer.prompt
-        return rows_of(queries, prompt.tokens, segments_of(prompt.tokens, prompt.spans), prompt.spans)
+        segments = segments_of(prompt.tokens, prompt.spans, prompt.answered)
+        return rows_of(queries, prompt.tokens, segments, prompt.spans)
 
     def _control(
         self, variant: Variant, edit: AttentionEdit, cell: Cell, answer: Answered, received: Received
@@ -258,7 +259,8 @@ def _answers_of(study: Study, tokenization: Tokenization, context: int | None, c
     if study.prompts.answer is not None:
         if start == len(cell.tokens):
             raise _no_answer(cell, "the answer is empty")
-        answers.append(Answered(Tokenized(cell.text.text, cell.tokens, cell.text.spans), start))
+        prompt = Tokenized(cell.text.text, cell.tokens, cell.text.spans, answered=len(cell.tokens) - start)
+        answers.append(Answered(prompt, start))
         right = cell.text.text[end:]
     else:
         right = _field(texts, str(study.outcome.answer), cell)
@@ -286,7 +288,8 @@ def _followed(cell: Cell, end: int, before: Sequence[Token], answer: str, tokeni
         raise _no_answer(cell, "an answer is empty")
     text, more = tokenization.spelled(ids, cell.text.text[:end], [token.id for token in before])
     spans = [span for span in cell.text.spans if span.start < end]
-    return Answered(Tokenized(text, [*before, *more], [*spans, Span(ANSWER, end, len(text))]), len(before))
+    spans = [*spans, Span(ANSWER, end, len(text))]
+    return Answered(Tokenized(text, [*before, *more], spans, answered=len(more)), len(before))
 
 
 def _field(texts: Mapping[str, str], name: str, cell: Cell) -> str:

@@ -35,8 +35,11 @@ class ClassSpec(Spec):
             raise PydanticCustomError("unquoted", "this class is empty; an unquoted # begins a comment, so write '#'")
         if isinstance(data, str):
             return _from_text(data)
-        if not isinstance(data, dict):
+        if isinstance(data, ClassSpec):
             return data
+        if not isinstance(data, dict):
+            near = "text, in quotes if it looks like a number, or a mapping with a rule"
+            raise PydanticCustomError("one_of", "{given} is not a class", {"given": repr(data)[:60], "near": near})
         rules = rules_by_key()
         data = {key: value for key, value in data.items() if value is not None}
         refuse_unknown_keys(data, {**rules, **cls.model_fields})

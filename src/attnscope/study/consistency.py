@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from attnscope.edits.prompt import PROMPT_EDITS, EditProblem, PromptEdit
 from attnscope.edits.prompt.insert import Insert
@@ -25,7 +25,7 @@ from attnscope.text.groups import GROUPS, known_groups
 from attnscope.text.groups.every import ALL
 from attnscope.text.layout import Layout, Layouts
 from attnscope.text.patterns import SECONDS, matched_characters
-from attnscope.text.query_rules import MOST, QueryRule, sources_of, titles_of
+from attnscope.text.query_rules import MOST, QueryRule, Series, sources_of, titles_of
 from attnscope.text.query_rules.each import Each
 from attnscope.text.query_rules.match import Match
 from attnscope.text.rules import RULES
@@ -192,14 +192,18 @@ def _of_what_is_measured(study: Study) -> Iterator[Problem]:
         path = (key, "depths") if isinstance(numbers, DepthsSpec) else (key,)
         yield from listed_twice(given, ("measure", *path))
     yield from listed_twice(study.without, ("without",))
-    yield from _of_generated_groups(study)
+    yield from _of_many_groups(study)
 
 
-def _of_generated_groups(study: Study) -> Iterator[Problem]:
-    """Answers that would have more query groups than there can be: known before any is written."""
+def _of_many_groups(study: Study) -> Iterator[Problem]:
+    """More query groups than there can be, as far as it is known before any answer is written."""
+    queries = study.measure.queries
+    if len(queries) > MOST:  # each is at least one group
+        what, todo = f"there are {len(queries):,} query groups", "list fewer"
+        yield Problem(("measure", "queries"), what, f"at most {MOST:,}", todo)
     generated = None if study.prompts.answer is None else study.prompts.answer.generate
-    grow = [place for place, rule in enumerate(study.measure.queries) if isinstance(rule, Each) and _grows(rule.each)]
-    most = (generated or 0) * len(grow) + len(study.measure.queries) - len(grow)
+    grow = [place for place, rule in enumerate(queries) if isinstance(rule, Each) and _grows(rule.each)]
+    most = (generated or 0) * len(grow) + len(queries) - len(grow)
     if generated is not None and grow and most > MOST:
         yield Problem(
             ("measure", "queries", grow[0], Each.key),
@@ -253,21 +257,24 @@ def _of_conditions(study: Study) -> Iterator[Problem]:
 def _of_edits(study: Study, layout: Layout, contents: Contents | None) -> Iterator[Problem]:
     """Problems that edits have with a layout or with the prompts, such as a missing segment."""
     for number, spec in enumerate(study.conditions):
+        inserted = False
         for place, edit in enumerate(spec.edits):
             with PROMPT_EDITS.blamed(edit.key, "problems"):
-                problems = list(edit.problems(layout))
+                problems = list(edit.problems(replace(layout, inserted=inserted)))
             if contents is not None and not problems:
-                problems = list(_unmet(edit, contents))
+                problems = list(_unmet(edit, contents, inserted=inserted))
+            inserted = inserted or edit.may_insert
             for problem in problems:
                 yield Problem(("conditions", number, "edits", place, problem.key), problem.what, problem.allowed)
 
 
-def _unmet(edit: PromptEdit, contents: Contents) -> Iterator[EditProblem]:
-    """What an edit needs and no prompt has."""
+def _unmet(edit: PromptEdit, contents: Contents, *, inserted: bool) -> Iterator[EditProblem]:
+    """What an edit needs and no prompt has. inserted: whether an earlier edit may have inserted text."""
+    parts = [*contents.parts, *([Span(INSERTED, 0, 0)] if inserted else [])]
     with PROMPT_EDITS.blamed(edit.key, "named_segments"):
         segments = list(edit.named_segments())
     for key, selector in segments:
-        absent = _absent(selector, contents.parts)
+        absent = _absent(selector, parts)
         if absent is not None:
             yield EditProblem(key, *absent)
     with PROMPT_EDITS.blamed(edit.key, "named_fields"):
@@ -336,14 +343,16 @@ def _of_queries(study: Study, layout: Layout, parts: Sequence[Span] | None) -> I
     """Groups and segments that queries name, alone or in a rule."""
     segments = [*layout.segments, *([ANSWER] if study.prompts.answer else [])]
     groups = known_groups(segments)
-    titles = titles_of(study.measure.queries)
+    titles, series = titles_of(study.measure.queries), Series(study.measure.queries)
+    seen: set[str] = set()
     for (number, *path), name in sources_of(study.measure.queries):
-        at = ("measure", "queries", number, *path)
-        if titles[int(number)] in titles[: int(number)]:
+        at, title = ("measure", "queries", number, *path), titles[int(number)]
+        if title in seen:
             todo = "each group once; a rule may have a name of its own, as in {each: answer, name: word}"
-            yield Problem(at, f"'{titles[int(number)]}' is listed twice", todo)
+            yield Problem(at, f"'{title}' is listed twice", todo)
+        seen.add(title)
         rule = study.measure.queries[int(number)]
-        clash = _meaning(rule, study, layout) if isinstance(rule, QueryRule) and rule.name is not None else None
+        clash = _meaning(rule.name, series, layout) if isinstance(rule, QueryRule) and rule.name is not None else None
         if isinstance(rule, QueryRule) and clash is not None:
             yield Problem(("measure", "queries", number, "name"), f"'{rule.name}' is {clash} already", "any other name")
         missing = None if name in groups else _missing(name, layout, study, parts)
@@ -357,15 +366,12 @@ def _of_queries(study: Study, layout: Layout, parts: Sequence[Span] | None) -> I
             yield Problem(at, f"'{name}' is a query group and a segment", "another name for the segment")
 
 
-def _meaning(rule: QueryRule, study: Study, layout: Layout) -> str | None:
+def _meaning(name: str, series: Series, layout: Layout) -> str | None:
     """What a rule's name means already, if anything: its groups could not be told from others."""
-    if rule.name in (*GROUPS.members, *RESERVED) or layout.may_have(str(rule.name)):
+    if name in (*GROUPS.members, *RESERVED) or layout.may_have(name):
         return "a query group or a segment"
-    others = [each for each in study.measure.queries if isinstance(each, QueryRule) and each is not rule]
-    for other in others:
-        if other.word is not None and rule.title in {other.group(number).name for number in range(1, MOST + 1)}:
-            return f"a group of '{other.title}'"
-    return None
+    other = series.of(name)
+    return None if other is None else f"a group of '{other.title}'"
 
 
 def figure_problems(study: Study, figure: FigureSpec, number: int = 0) -> Iterator[Problem]:
@@ -405,8 +411,7 @@ def _may_be_measured(study: Study, queries: str, *, series: bool = True) -> bool
     """Whether a study has a group (or series) of this name; how many groups a series has is known from the prompts."""
     if queries in (*study.measure.groups, *(study.measure.series if series else ())):
         return True
-    rules = [each for each in study.measure.queries if isinstance(each, QueryRule)]
-    return any(rule.group(number).name == queries for rule in rules for number in range(1, MOST + 1))
+    return Series(study.measure.queries).of(queries) is not None
 
 
 def selector_problems(study: Study, selector: str, at: tuple[str | int, ...]) -> Iterator[Problem]:

@@ -57,12 +57,19 @@ class Prompt:
 
 @dataclass(frozen=True)
 class PromptList:
-    """Every prompt of a study and how they are laid out."""
+    """The prompts of a study and how they are laid out."""
 
     prompts: tuple[Prompt, ...]
+    """Those that are measured."""
     layouts: Layouts
     origin: str
     """Where they come from, in words."""
+    every: tuple[Prompt, ...]
+    """All prompts of the study, which edits draw from: a prompt's text doesn't depend on how many are measured."""
+
+    def first(self, count: int) -> PromptList:
+        """The same, with only the first `count` prompts measured."""
+        return replace(self, prompts=self.prompts[:count])
 
     @property
     def contents(self) -> Contents:
@@ -102,7 +109,7 @@ def read_prompts(study: Study, folder: Path) -> PromptList:
     for name, count in Counter(prompt.name for prompt in prompts).items():
         if count > 1:
             raise _wrong(f"{count} prompts are named '{name}'", ("id",), "a different name for each prompt")
-    return PromptList(prompts, layouts, f"{origin}, {len(rows)}")
+    return PromptList(prompts, layouts, f"{origin}, {len(rows)}", every=prompts)
 
 
 def _refuse_fields_of_nothing(spec: PromptsSpec, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -272,7 +272,8 @@ class MeasureSpec(Spec):
     @property
     def groups(self) -> list[str]:
         """The names of the query groups that belong to no series."""
-        return [title for title in titles_of(self.queries) if title not in self.series]
+        series = set(self.series)
+        return [title for title in titles_of(self.queries) if title not in series]
 
     @property
     def series(self) -> list[str]:
@@ -282,7 +283,8 @@ class MeasureSpec(Spec):
     @property
     def sources(self) -> dict[str, str]:
         """By title of each series: the group or segment that it is taken from."""
-        rules = [each for each in self.queries if isinstance(each, QueryRule) and each.title in self.series]
+        series = set(self.series)
+        rules = [each for each in self.queries if isinstance(each, QueryRule) and each.title in series]
         return {rule.title: rule.source[1] for rule in rules}
 
     @property

@@ -19,13 +19,13 @@ to one for every token, and masses to the row's sum.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnscope.errors import AttnscopeError, Parameter, near
+from attnscope.errors import AttnscopeError, Parameter, Words, near
 from attnscope.text.rules import RULES, Claims, ClassRule, Tokenized
 from attnscope.text.segments import Span, characters_of
 from attnscope.text.tokens import Token
@@ -34,6 +34,7 @@ OTHER = "other"
 REMOVED = "removed"
 """The set of tokens that a study leaves out."""
 WITHIN, CHARACTERS = "in:", "chars"
+ROUNDING = 1e-9  # of a token
 SHARES = ("characters", "whole", "majority", "first")
 """How a token that mixes classes is counted; the first is the default."""
 PREFIX = re.compile(r"[^\W\d_][\w-]+(?=:)")
@@ -216,9 +217,53 @@ def taken_by(
     names = list(classes)
     taken: dict[str, set[str]] = {name: set() for name in names}
     for place, name in enumerate(names):
-        lost = alone[place] > shares[place] + 1e-9
+        lost = alone[place] > shares[place] + ROUNDING
         taken[name] |= {names[other] for other in range(place) if (shares[other, lost] > 0).any()}
     return taken
+
+
+def both_count(
+    classes: Mapping[str, str],
+    sets: Mapping[str, str],
+    one: str,
+    two: str,
+    text: str,
+    tokens: Sequence[Token],
+    spans: Sequence[Span] = (),
+) -> NDArray[np.bool_]:
+    """(tokens,): of which tokens two of the classes and sets count the same part. Classes never do."""
+    if two not in sets:
+        one, two = two, one
+    if two not in sets:
+        return np.zeros(len(tokens), dtype=bool)
+    prompt = text, tokens, spans
+    names = [*classes, OTHER, *sets]
+    shares = np.concatenate([membership(classes, *prompt), set_membership(sets, *prompt)])
+    mine, theirs = shares[names.index(one)], shares[names.index(two)]
+    earlier = {} if one in sets else dict(list(classes.items())[: names.index(one)])
+    rest = membership({**earlier, two: sets[two]}, *prompt)[-2]  # what the set has of the tokens that `one` can claim
+    kept = np.zeros(len(tokens))  # `other` claims all of them
+    if one != OTHER:
+        rule = sets[one] if one in sets else classes[one]
+        kept = membership({**earlier, one: rule, two: sets[two]}, *prompt)[-2]
+    more = (mine + theirs > 1 + ROUNDING) | (rest > kept + ROUNDING)
+    return np.asarray((mine > 0) & (theirs > 0) & more)
+
+
+def refuse_segments(classes: Mapping[str, str], where: Callable[[str, str], Words]) -> None:
+    """For a text without segments, in which a class of one would silently match nothing.
+
+    where: (name, rule) -> where the class is given, for the error.
+    """
+    for name, written in classes.items():
+        rule = parse_rule(written)
+        if rule.within is not None or rule.kind.segments(rule.argument):
+            raise AttnscopeError(
+                f"class '{name}' needs segments, which only the prompts of a study have",
+                where=where(name, written),
+                allowed="rules for characters and special tokens",
+                todo="write a study file: attnscope new FILE",
+            )
 
 
 def removed_tokens(

@@ -17,7 +17,7 @@ from itertools import chain, islice
 import numpy as np
 
 from attnscope.errors import AttnscopeError, near
-from attnscope.text.segments import FRAME, TEMPLATE, Piece, Span, Text, numbered, origins_of, whole
+from attnscope.text.segments import FRAME, INSERTED, TEMPLATE, Piece, Span, Text, numbered, origins_of, whole
 from attnscope.text.values import SYSTEM, TURN, Chat, Fields, Items, Value
 
 _FIELD = re.compile(r"\{(\w+)\}|\{\{|\}\}")
@@ -29,9 +29,13 @@ Message = tuple[str, str]
 
 @dataclass(frozen=True)
 class Layout:
-    """Lines with fields in them, by role; a plain layout has one line, of role None."""
+    """Lines with fields in them, by role; a plain layout has one line, of role None.
+
+    inserted: whether its prompts may have inserted text, as they are after some edits.
+    """
 
     lines: tuple[tuple[str | None, str], ...]
+    inserted: bool = False
 
     @property
     def fields(self) -> list[str]:
@@ -42,7 +46,8 @@ class Layout:
     @property
     def segments(self) -> list[str]:
         """The segments or families of segments that its prompts have: its fields, and messages without any."""
-        return list(dict.fromkeys(name for role, line in self.lines for name in _segments_in(role, line)))
+        own = (name for role, line in self.lines for name in _segments_in(role, line))
+        return list(dict.fromkeys([*own, *([INSERTED] if self.inserted else [])]))
 
     def may_have(self, segment: str) -> bool:
         """Whether its prompts can have a segment; whether they do depends on their lists and chats."""

@@ -184,11 +184,15 @@ def _parts(written: str) -> tuple[str, dict[str, str]]:
     return match["name"], {key.strip(): value.strip() for key, _, value in filters}
 
 
-def segments_of(tokens: Sequence[Token], spans: Sequence[Span]) -> list[str]:
+def segments_of(tokens: Sequence[Token], spans: Sequence[Span], answered: int = 0) -> list[str]:
     """The segment with most of each token's characters, the first of a tie.
 
-    Special tokens are `template`, except those that an edit inserted.
+    Special tokens are `template`, except those that an edit inserted. answered: how many of the last tokens are known
+    to be the answer, as a model wrote them: they are, special or not. Where an answer is only known as text, special
+    tokens that are typed in it are `template` too.
     """
+    if answered:
+        return [*segments_of(tokens[:-answered], spans), *[ANSWER] * answered]
     if not spans:
         return [TEMPLATE] * len(tokens)
     names = list(dict.fromkeys([TEMPLATE, *(span.segment for span in spans)]))

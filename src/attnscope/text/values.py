@@ -12,8 +12,8 @@ from attnscope.text.segments import TEMPLATE, Piece
 SYSTEM, TURN = "system", "turn"
 SEPARATOR = "\n\n"
 VALUES = (
-    "text, a number, a list of texts or of {text, role}, or a chat as a list of {role, content} with roles system, "
-    "user and assistant"
+    "text, a number, a list of texts or of {text, role} with a text as its role, or a chat as a list of {role, "
+    "content} with roles system, user and assistant"
 )
 
 
@@ -121,7 +121,9 @@ def _what_is_wrong(row: Mapping[str, Any]) -> str:
 def _item(given: Any) -> Item | None:
     if isinstance(given, str):
         return Item(given)
-    if isinstance(given, Mapping) and isinstance(given.get("text"), str):
-        role = given.get("role")
-        return Item(given["text"], None if role is None else str(role))
-    return None
+    if not isinstance(given, Mapping) or not isinstance(given.get("text"), str):
+        return None
+    if given.get("role") is None:
+        return Item(given["text"])
+    role = read_value(given["role"])
+    return Item(given["text"], role) if isinstance(role, str) else None

@@ -49,7 +49,9 @@ class TrainerCallback(Callback):
     each measurement. tokenizer: the model's, if the Trainer is not given one (`processing_class`).
 
     The Trainer's loggers get `attention/CONDITION/CLASS`: the share of attention on a class, mean over layers, heads
-    and prompts. With several query groups it is `attention/QUERIES/CONDITION/CLASS`.
+    and the prompts that have the class. If some lack it, `attention/CONDITION/CLASS/n` is how many have it; a class
+    that no prompt has is not logged. With several query groups names begin with `attention/QUERIES`. The study's
+    quantities are not measured.
     """
 
     def __init__(
@@ -74,6 +76,9 @@ class TrainerCallback(Callback):
                 allowed="prompts without an answer, or with answers that are given",
                 todo="write answer: {field: ...}, or leave the answer out",
             )
+        if self.study.quantities:
+            names = ", ".join(self.study.quantities)
+            logger.warning("quantities are not measured during training, only classes and sets: %s", names)
         self.csv = None if csv is None else Path(path_of(csv, "csv", "a file for the table"))
         if self.csv is not None:
             check_place(self.csv, "the table")
@@ -106,7 +111,8 @@ class TrainerCallback(Callback):
     def table(self, *, by_layer: bool = False) -> pl.DataFrame:
         """What was measured so far, with 95 % intervals over prompts.
 
-        step, queries, condition, token_class, mass, low, high, n; by_layer: with a column layer. Rows of a training
+        step, queries, condition, token_class, mass, low, high, n; by_layer: with a column layer. n counts the prompts
+        that have the class, which the mean is over; if none has it, there is no mean. Rows of a training
         that continues come from the csv of the one before; they have no layers.
         """
         schema = {**COLUMNS, "layer": pl.Int64} if by_layer else COLUMNS
@@ -164,15 +170,18 @@ class TrainerCallback(Callback):
                 return {}
             self._measured.append((step, frame))
             self._tried(step, self._write)
-            return self._named(small.means(frame, by_layer=False))
+            return self._named(small.means(frame, by_layer=False), len(small.clusters))
 
-    def _named(self, means: pl.DataFrame) -> dict[str, float]:
+    def _named(self, means: pl.DataFrame, prompts: int) -> dict[str, float]:
         several = len(means["queries"].unique()) > 1
-        rows = means.select(*KEYS, "mass").iter_rows()
-        return {
-            "/".join(("attention", *((queries,) if several else ()), condition, name)): mass
-            for queries, condition, name, mass in rows
-        }
+        numbers: dict[str, float] = {}
+        for queries, condition, name, mass, n in means.select(*KEYS, "mass", "n").iter_rows():
+            place = "/".join(("attention", *((queries,) if several else ()), condition, name))
+            if n:
+                numbers[place] = mass
+            if 0 < n < prompts:
+                numbers[f"{place}/n"] = n
+        return numbers
 
     def _tried(self, step: int, work: Any) -> Any:
         """What the work gives; None if it fails, which is reported on one line and does not stop the training."""

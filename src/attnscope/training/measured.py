@@ -9,8 +9,9 @@ from typing import Any
 import polars as pl
 
 from attnscope.analysis.means import mean_over_prompts
+from attnscope.analysis.sides import HAS_CLASS
 from attnscope.analysis.spread import cut_to_shares
-from attnscope.errors import AttnscopeError
+from attnscope.errors import restated
 from attnscope.lens import Lens
 from attnscope.models.architecture import describe
 from attnscope.records import RECEIVED
@@ -36,12 +37,11 @@ class SmallStudy:
         maker = CellMaker(study, prompts, study.models[0], self.lens.tokenization, self.lens.loaded.context)
         self.cells, dropped = maker.make()
         if not self.cells:
-            raise AttnscopeError(
-                f"no prompt can be measured: {dropped[0].reason if dropped else 'there are none'}",
-                where="the study",
-                allowed="at least one prompt",
-                todo="fix the study's prompts",
-            )
+            first = dropped[0]
+            place = f"the study: {first.condition}, prompt {prompts.every[first.prompt].name}"
+            error = maker.error(first)
+            assert error is not None  # noqa: S101  (nothing was measured yet)
+            raise restated(error, "no prompt can be measured", place)
         facts = describe(self.lens.model.config, self.lens.name)
         self._prove(min(self.cells, key=lambda cell: len(cell.tokens)), chosen_layers(study.measure.layers, facts))
         axes = model_axes(study, self.lens.name, facts, self.lens.heads_by_layer)
@@ -54,8 +54,9 @@ class SmallStudy:
         self.lens.measure_prepared([(cell.text.text, cell.tokens)], groups, layers, rows=[cell.rows])
 
     def measure(self) -> pl.DataFrame:
-        """queries, condition, token_class, layer, prompt, mass: mean over the heads of the layer.
+        """queries, condition, token_class, layer, prompt, mass, heads: mean over the heads of the layer that have one.
 
+        Mass is null where a prompt lacks the class, as in the analysis of a run.
         One prompt at a time: to prove that they can share a batch would take longer than a few prompts take alone.
         """
         return pl.concat([self._measured(cell) for cell in self.cells])
@@ -64,12 +65,18 @@ class SmallStudy:
         (record,) = measure_cells(self.lens, [cell], self.axes, self.axes.measures)
         rows = pl.DataFrame(pl.from_arrow(mass_rows(cell, "", self.axes, record)))
         rows = rows.with_columns(pl.col(*KEYS).cast(pl.String), pl.col("layer", "prompt").cast(pl.Int64))
-        return rows.group_by(*KEYS, "layer", "prompt", maintain_order=True).agg(pl.col("mass").mean())
+        mass = pl.when(HAS_CLASS).then(pl.col("mass"))
+        each = rows.with_columns(mass).group_by(*KEYS, "layer", "prompt", maintain_order=True)
+        return each.agg(pl.col("mass").mean(), heads=pl.col("mass").count())
 
     def means(self, frame: pl.DataFrame, *, by_layer: bool) -> pl.DataFrame:
-        """Mean over prompts with its 95 % interval: of each layer, or of the mean over layers."""
+        """Mean over the prompts that have the class, with its 95 % interval: of each layer, or over all heads.
+
+        n is how many prompts these are; a class that none has is a row without a number.
+        """
         keys = [*KEYS, "layer"] if by_layer else KEYS
-        each = frame.group_by(*keys, "prompt", maintain_order=True).agg(pl.col("mass").mean())
+        over_heads = (pl.col("mass") * pl.col("heads")).sum() / pl.col("heads").sum()
+        each = frame.group_by(*keys, "prompt", maintain_order=True).agg(over_heads.fill_nan(None).alias("mass"))
         places = {name: place for place, name in enumerate(dict.fromkeys(self.clusters.values()))}
         clusters = {number: places[name] for number, name in self.clusters.items()}
         return cut_to_shares(mean_over_prompts(each, keys, "mass", clusters), "low", "high")

@@ -73,7 +73,8 @@ class Hide(AttentionEdit):
             keys = tuple(token.position for token in prompt.tokens if shares[token.position] > MOST)
             _refuse_if_none(keys, f"hide: {self.hide}", "a class that some token belongs to")
         if isinstance(queries, str):
-            queries = rows_of(queries, prompt.tokens, segments_of(prompt.tokens, prompt.spans), prompt.spans)
+            segments = segments_of(prompt.tokens, prompt.spans, prompt.answered)
+            queries = rows_of(queries, prompt.tokens, segments, prompt.spans)
             _refuse_if_none(queries, f"queries: {self.queries}", "a query group or segment with at least one token")
         for position in (*keys, *queries):
             if position >= len(prompt.tokens):
@@ -105,7 +106,7 @@ class Hide(AttentionEdit):
         of the answer, unless one of these is hidden.
         """
         hidden, last = set(self.key_positions), max(self.query_positions)
-        segments = segments_of(prompt.tokens, prompt.spans)
+        segments = segments_of(prompt.tokens, prompt.spans, prompt.answered)
         seen = [token for token in prompt.tokens if token.position <= last]
         kinds: dict[tuple[str, bool], list[int]] = {}
         for token in seen:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, ClassVar
 
@@ -96,6 +96,7 @@ class PromptEdit(Spec):
 
 def source_problem(key: str, source: Source, layout: Layout) -> Iterator[EditProblem]:
     """For `problems`: a source that copies a segment which it can't."""
+    layout = replace(layout, inserted=False)  # sources copy what prompts have before any edit
     problems = list(segment_problem(key, source.segment or "", layout))
     yield from problems
     if not problems and source.of_field and source.segment not in layout.fields:

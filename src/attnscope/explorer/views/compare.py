@@ -54,7 +54,7 @@ def pair(run: Run, left: HeadSide, right: HeadSide) -> Pair:
     means = [mean_of_seen(each, 0) for each in values]
     rows = []
     for number, name in enumerate(run.token_sets):
-        difference, q = _known(means[1][number] - means[0][number]), _known(rates[number])
+        difference, q = _known(estimated.mean[number]), _known(rates[number])
         rows.append(
             PairRow(
                 token_class=selection.class_label(run, name),

@@ -20,7 +20,7 @@ from attnscope.errors import AttnscopeError
 from attnscope.registry import Registry
 from attnscope.spec import OneOf
 from attnscope.text.groups import GROUPS, Rows
-from attnscope.text.query_rules.rule import MOST, Group, Groups, Prompt, QueryRule, sources_of
+from attnscope.text.query_rules.rule import MOST, Group, Groups, Prompt, QueryRule, Series, sources_of
 
 QUERY_RULES: Registry[type[QueryRule]] = Registry(
     "query rule",
@@ -116,6 +116,7 @@ __all__ = [
     "Prompt",
     "Queries",
     "QueryRule",
+    "Series",
     "groups_of",
     "in_order",
     "in_series",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -16,6 +17,8 @@ from attnscope.text.tokens import Token
 
 MOST = 1024
 """Groups of one study."""
+
+_NUMBER = re.compile("(?<![0-9])[1-9][0-9]{0,3}(?![0-9])")
 
 Groups = Mapping[int, Sequence[int]]
 """The positions of each group's queries, by the group's number from 1."""
@@ -37,11 +40,13 @@ class Prompt:
     text: str
     tokens: Sequence[Token]
     spans: Sequence[Span] = ()
+    answered: int = 0
+    """As in `segments_of`."""
 
     @cached_property
     def segments(self) -> list[str]:
         """The segment of each token."""
-        return segments_of(self.tokens, self.spans)
+        return segments_of(self.tokens, self.spans, self.answered)
 
     def rows(self, group: str) -> tuple[int, ...]:
         """The positions of a group's queries, in order; group: its name, or a selector of segments."""
@@ -88,12 +93,33 @@ class QueryRule(Spec):
         """The groups of a prompt. One without queries need not be among them; a single group has the number 1."""
         raise NotImplementedError
 
+    @property
+    def around(self) -> tuple[str, str]:
+        """What stands before and after the number in the names of a series' groups."""
+        return (f"{self.word} ", f" of {self.source[1]}") if self.name is None else (f"{self.name} ", "")
+
     def group(self, number: int) -> Group:
         """Its group of this number."""
         if self.word is None:
             return Group(self.title)
-        name = f"{self.word} {number} of {self.source[1]}" if self.name is None else f"{self.name} {number}"
-        return Group(name, self.title, number)
+        before, after = self.around
+        return Group(f"{before}{number}{after}", self.title, number)
+
+
+class Series:
+    """The series of a study's queries, found by the names of their groups."""
+
+    def __init__(self, queries: Iterable[str | QueryRule]) -> None:
+        rules = [each for each in queries if isinstance(each, QueryRule) and each.word is not None]
+        self._rules = {rule.around: rule for rule in rules}
+
+    def of(self, name: str) -> QueryRule | None:
+        """The series that may have a group of this name, if any; how many it has depends on the prompts."""
+        for number in _NUMBER.finditer(name):
+            rule = self._rules.get((name[: number.start()], name[number.end() :]))
+            if rule is not None and int(number[0]) <= MOST:
+                return rule
+        return None
 
 
 def sources_of(queries: Sequence[str | QueryRule]) -> Iterator[tuple[tuple[str | int, ...], str]]:

@@ -26,6 +26,8 @@ class Tokenized:
     text: str
     tokens: Sequence[Token]
     spans: Sequence[Span] = ()
+    answered: int = 0
+    """How many of the last tokens are known to be the answer."""
 
 
 @dataclass(frozen=True)

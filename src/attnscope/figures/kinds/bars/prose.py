@@ -270,7 +270,8 @@ def _paired(row: Row) -> str | None:
     size = sentences.with_interval(difference, row["difference_low"], row["difference_high"])
     sentence = f"{row['group']}: {row['bar']} minus {against}, paired {among}, is {size}"
     if row["q"] is None:
-        return f"{sentence}; {BY_EDITS if _by_edits(row) else sentences.untested(row['pairs'] or 0)}."
+        why = BY_EDITS if _by_edits(row) else sentences.untested(row["pairs"] or 0, same=not difference)
+        return f"{sentence}; {why}."
     sentence += f"; {sentences.rate(row['q'])}"
     if row["q"] >= FALSE_DISCOVERIES:
         return f"{sentence}, not significant."

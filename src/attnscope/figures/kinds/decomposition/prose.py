@@ -24,7 +24,8 @@ MOVES = f"heads in which attention moves (q < {FALSE_DISCOVERIES})"
 
 def look(run: Run, options: DecompositionOptions, table: pl.DataFrame) -> Look:
     tested = table["low"].is_not_null().any()
-    why = sentences.untested(extent(table["n"])[0], selection.few_clusters(run))
+    nothing = bool((table["value"] == 0).all())
+    why = sentences.untested(extent(table["n"])[0], selection.few_clusters(run), same=nothing)
     interval = "bar: 95 % interval (bootstrap-t)" if tested else why
     lacking = selection.lacking_words(
         run, options.model_copy(update={"queries": SPLIT}), selection.classes(run, options), table["n"]

@@ -76,7 +76,9 @@ def _untested(run: Run, options: HeatmapOptions, table: pl.DataFrame) -> str:
     some = "" if table["q"].is_null().all() else " in some cells"
     without = table.filter(pl.col("low").is_null())
     if len(without):
-        return f"; {sentences.untested(extent(without['n'])[0], selection.few_clusters(run))}{some}"
+        same = bool((without["value"] == 0).all())
+        why = sentences.untested(extent(without["n"])[0], selection.few_clusters(run), same=same)
+        return f"; {why}{some}"
     return f"; not tested{some}, because the edit alone changes it or one side has none of it"
 
 

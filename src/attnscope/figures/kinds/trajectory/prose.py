@@ -161,7 +161,7 @@ def _change(first: Row, last: Row, within: str) -> str:
     if last["q"] is None and last["difference_low"] is not None:
         return f"a change of {size}, not tested: later queries see more tokens"
     if last["q"] is None:
-        return f"a change of {size}; {sentences.untested(last['n'] or 0)}"
+        return f"a change of {size}; {sentences.untested(last['n'] or 0, same=not last['difference'])}"
     if differs(last):
         way = "above" if last["difference"] > 0 else "below"
         return f"significantly {way} {_at(first)} (change {size}, {sentences.rate(last['q'])})"
