@@ -27,7 +27,7 @@ LOCAL = "local"
 _IN_TABLES = tuple(each.group for each in (MEASURES, RULES, GROUPS, QUERY_RULES, PROMPT_EDITS, SOURCES, PROMPT_SETS))
 
 MEASURING = 5  # raise it when the same cell would get different numbers,
-WRITING = 3  # and this when a model would write another answer to the same prompt, or other groups were of it
+WRITING = 3  # and this when a model would write another answer to the same prompt, or measure it from other tokens
 
 
 @dataclass(frozen=True)
