@@ -18,7 +18,7 @@ from attnscope.study.schema import ModelSpec, Study
 from tests.models import tiny
 from tests.runs.conftest import CHAT
 
-LAYOUTS = [{"plain": "{a} {list}\n{b}"}, {"chat": {"system": "{a}", "user": "{list}\n{b}"}}]
+LAYOUTS: list[dict[str, Any]] = [{"plain": "{a} {list}\n{b}"}, {"chat": {"system": "{a}", "user": "{list}\n{b}"}}]
 
 
 def study(edits: list[dict[str, Any]], **prompts: Any) -> Study:

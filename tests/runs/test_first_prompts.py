@@ -37,7 +37,7 @@ def write(folder: Path, questions: list[str]) -> None:
 
 
 def test_text_of_other_prompts_does_not_depend_on_how_many_are_measured(drawn: Path, tmp_path: Path) -> None:
-    texts = {}
+    texts: dict[tuple[str, int], str] = {}
     for limit in (1, 2, 5, None):
         request = request_study(drawn, limit=limit)
         ((spec, description),) = look_up_models(request)

@@ -29,7 +29,7 @@ _FAMILIES = (MEASURES, RULES, GROUPS, QUERY_RULES, PROMPT_EDITS, ATTENTION_EDITS
 _IN_TABLES = tuple(family.group for family in _FAMILIES)
 
 MEASURING = 5  # raise it when the same cell would get different numbers,
-WRITING = 3  # and this when a model would write another answer to the same prompt, or other groups were of it
+WRITING = 3  # and this when a model would write another answer to the same prompt, or measure it from other tokens
 
 
 @dataclass(frozen=True)
