@@ -135,11 +135,11 @@ def _effects(run: Run, score: Score, kind: Kind, margin: float | None) -> pl.Dat
         np.clip(end, *(_CHANGES if kind == CHANGE else _DIFFERENCES)[score]) for end in (found.low, found.high)
     )
     tested = np.array([_is_tested(each, score) for each in columns]) & ~np.isnan(found.p)
-    p, q = (np.where(tested, each, np.nan) for each in (found.p, found.q))
+    p, same = (np.where(tested, each, np.nan) for each in (found.p, found.same))
     least = np.where(tested, np.minimum(1.0, found.smallest * tested.sum()), np.nan)
     keys = [_key(each, score) for each in columns]
     numbers = {"n": found.n, "clusters": found.clusters, "effect": found.mean, "low": low, "high": high}
-    numbers |= {"size": found.size, "p": p, "q": q, "least_q": least, "same_q": discoveries(found.same)}
+    numbers |= {"size": found.size, "p": p, "q": discoveries(p), "least_q": least, "same_q": discoveries(same)}
     schema = {name: EFFECTS[name] for name in keys[0]}
     frame = pl.DataFrame(keys, schema=schema, orient="row").with_columns(
         **{n: pl.Series(v) for n, v in numbers.items()}

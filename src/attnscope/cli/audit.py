@@ -186,7 +186,7 @@ def show_estimate(request: RunRequest) -> None:
     rows = []
     every = audits(request)
     for audit in every:
-        refuse_impossible(request.study, audit.spec.label, audit.description, audit.cells)
+        refuse_impossible(request.study, audit.spec.label, audit.description, audit.cells, audit.maker.layout.chat)
         scored = tokens_to_score(request.study, audit.spec.label, audit.description, audit.cells)
         seconds = estimated_seconds(audit, speed, request.evidence, scored)
         rows.append(

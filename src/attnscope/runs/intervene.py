@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnscope.edits.attention import ATTENTION_EDITS
+from attnscope.edits.attention.hide import Hide
 from attnscope.errors import AttnscopeError, StoppingError
 from attnscope.lens import Lens
 from attnscope.models.load import Description
@@ -21,16 +22,16 @@ from attnscope.runs.engines import Batch
 from attnscope.runs.guard import Guard, wrong_trial
 from attnscope.runs.manifest import Dropped, ModelFacts
 from attnscope.runs.plan import PlannedModel
-from attnscope.runs.request import RunRequest
+from attnscope.runs.request import SCORING, RunRequest
 from attnscope.runs.scoring import TrialScorer
 from attnscope.runs.sources import Borrowing, Sources
 from attnscope.runs.store import Store
 from attnscope.runs.tables import Finished
 from attnscope.runs.trials import Answers, Received, Trial, TrialMaker, trial_key
 from attnscope.runs.variants import HeadMeans, Variant, variants_of
+from attnscope.study.interventions import InterventionSpec
 from attnscope.study.schema import Study
 
-SCORING = 1  # raise it when the same trial would get different numbers
 TOGETHER, MOST_TOKENS = 32, 200_000  # trials and tokens of a shard, at most
 
 NO_OUTCOME = "no outcome: "
@@ -91,10 +92,10 @@ def score_trials(
     return Scoring(scored, dropped, _ranked(variants), sum(len(batch) for batch in batches))
 
 
-def refuse_impossible(study: Study, label: str, description: Description, cells: Sequence[Cell]) -> None:
+def refuse_impossible(study: Study, label: str, description: Description, cells: Sequence[Cell], chat: bool) -> None:
     """Refuse interventions that can't be made in a model or its prompts, as far as shows before anything is measured.
 
-    Only later is it known which heads are chosen by rank, and what a model's own answer is.
+    Only later is it known which heads are chosen by rank, and what a model's own answer is. chat: prompts are chats.
     """
     variants = _expected(study, label, description)
     answer = study.prompts.answer
@@ -102,7 +103,7 @@ def refuse_impossible(study: Study, label: str, description: Description, cells:
         return
     known = [variant for variant in variants if variant.ranks is None]
     first = {(variant.intervention, variant.token_class): variant for variant in reversed(known)}
-    answers = Answers(study, description.tokenization, description.facts.context)
+    answers = Answers(study, description.tokenization, description.facts.context, chat=chat)
     maker = TrialMaker(study, _heads_of(description), list(first.values()), Sources(cells), answers)
     trials, dropped = _made(study, description, [(cell, partial(_nothing, len(cell.tokens))) for cell in cells], maker)
     if not trials and dropped:
@@ -151,7 +152,8 @@ def _trials(
     variants: Sequence[Variant],
     sources: Sources,
 ) -> tuple[list[Trial], list[Dropped]]:
-    answers = Answers(request.study, plan.description.tokenization, plan.description.facts.context)
+    facts_of, chat = plan.description.facts, plan.maker.layout.chat
+    answers = Answers(request.study, plan.description.tokenization, facts_of.context, chat=chat)
     maker = TrialMaker(request.study, facts.heads_by_layer, variants, sources, answers)
     mine = [(cell, key) for cell, key, _ in finished if cell.model == plan.spec.label]
     return _made(
@@ -188,12 +190,18 @@ def _refuse_without_prompts(variants: Sequence[Variant], trials: Sequence[Trial]
         spec = study.intervention(name)
         if name not in known and not spec.is_added:
             raise AttnscopeError(
-                f"'{spec.name}' can be made in no prompt: "
-                + ("no token is hidden" if spec.like is None else "there is too little else to draw from"),
+                f"'{spec.name}' can be made in no prompt: {_why_not(spec)}",
                 where=f"interventions, model {trials[0].cell.model}",
                 allowed="interventions that some prompt can have",
                 todo="check its tokens with 'attnscope tokens', or remove it",
             )
+
+
+def _why_not(spec: InterventionSpec) -> str:
+    if spec.like is not None:
+        return "there is too little else to draw from"
+    hides = any(change.kind is Hide for change in spec.every_change)
+    return "no token is hidden" if hides else "there is no other prompt, or no token that two conditions share"
 
 
 def _dropped(model: str, condition: str, prompt: int, reason: str) -> Dropped:
@@ -205,7 +213,10 @@ def _received(record: Record, layers: Sequence[int] | None, heads: Sequence[int]
     rows = [place for place, layer in enumerate(record.layers) if layers is None or layer in layers]
     columns = [place for place, head in enumerate(record.heads) if heads is None or head in heads]
     received = record.arrays[RECEIVED][:, :, 0]
-    if not rows or not columns:
+    missing = [each for each in layers or () if each not in record.layers] + [
+        each for each in heads or () if each not in record.heads
+    ]
+    if not rows or not columns or missing:
         raise AttnscopeError(
             "the attention that a control is matched on was not measured",
             where="interventions",
@@ -249,12 +260,13 @@ def _key_facts(facts: ModelFacts) -> dict[str, Any]:
 
 
 def _ranked(variants: Sequence[Variant]) -> RankedHeads:
-    """For the manifest: which heads were chosen."""
+    """For the manifest: the heads that are changed where some were chosen by rank."""
     chosen: RankedHeads = {}
     for variant in variants:
         if variant.ranks is not None and variant.draw is None:
-            named: Mapping[int, Sequence[int]] = {}
+            heads: dict[int, set[int]] = {}
             for edit in variant.edits:
-                named = {**named, **edit.named(())}
-            chosen[variant.intervention] = {layer: list(heads) for layer, heads in named.items()}
+                for layer, some in edit.named(()).items() if edit.changes == "outputs" else ():
+                    heads.setdefault(layer, set()).update(some)
+            chosen[variant.intervention] = {layer: sorted(some) for layer, some in sorted(heads.items())}
     return chosen

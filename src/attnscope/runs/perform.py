@@ -113,7 +113,7 @@ def perform(
                 raise _nothing_measured(request, plans, plan.dropped)
         _refuse_conditions_without_prompts(request, plans)
         for plan in plans:
-            refuse_impossible(request.study, plan.spec.label, plan.description, plan.cells)
+            refuse_impossible(request.study, plan.spec.label, plan.description, plan.cells, plan.maker.layout.chat)
         outcome = Outcome(folder.path, repaired=repaired)
         return _Performance(request, folder, watch, before, plans, load or Loader(), clock, outcome, rank).run()
 
@@ -344,6 +344,7 @@ class _Performance:
         if not self.finished:
             raise _nothing_measured(self.request, self.plans, self.outcome.dropped)
         self.watch.begin("tables", len(self.finished))
+        (self.folder.path / f"{OUTCOMES}.parquet").unlink(missing_ok=True)  # of another study, or written again later
         with self.clock.phase("tables"):
             self._write_tables(self.finished, lambda: self.watch.advance(1))
 

@@ -30,6 +30,7 @@ _IN_TABLES = tuple(family.group for family in _FAMILIES)
 
 MEASURING = 5  # raise it when the same cell would get different numbers,
 WRITING = 3  # and this when a model would write another answer to the same prompt, or measure it from other tokens
+SCORING = 1  # and this when the same answer would get another score under the same intervention
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ class RunRequest:
             "plugins": plugins(_IN_TABLES),
             "format": VERSION,
             "measuring": MEASURING,
+            **({"scoring": SCORING} if self.study.interventions else {}),
             **({"writing": WRITING} if answer is not None and answer.generate is not None else {}),
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

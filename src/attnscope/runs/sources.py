@@ -15,6 +15,7 @@ from attnscope.lens import Lens
 from attnscope.lens.intervening import Answered
 from attnscope.runs.cells import Cell
 from attnscope.study.borrowed import MEAN, PATCH, Borrowed
+from attnscope.text.segments import ANSWER
 from attnscope.text.tokens import Token
 
 TOGETHER = 2048  # tokens of texts that share a forward
@@ -61,7 +62,8 @@ class Sources:
         chosen = self._another(cell, rng)
         if chosen is None:
             return None
-        align = resampled(len(answer.ids), len(chosen.tokens), rng)
+        prompt = next((place for place, name in enumerate(chosen.segments) if name == ANSWER), len(chosen.tokens))
+        align = resampled(len(answer.ids), prompt, rng)
         return self._from(edit, [(chosen.text.text, chosen.tokens)], align)
 
     def cell(self, condition: str | None, prompt: int) -> Cell | None:

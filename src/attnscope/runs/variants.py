@@ -37,8 +37,8 @@ class Variant:
     token_class: str | None = None
     draw: Draw | None = None
     """Of a control: what it changes instead, as much as `edits` do."""
-    redraws: bool = False
-    """Whether it is the control's second draw."""
+    redraws: str | None = None
+    """The control whose second draw it is."""
     ranks: Mapping[Head, float] | None = None
     """For a matched control of heads: what heads are ranked by, in the model itself."""
 
@@ -59,9 +59,8 @@ def variants_of(study: Study, label: str, heads: Mapping[int, int], depth: int, 
             made[spec.name] = list(_Maker(study, label, heads, depth, means, spec).variants())
     for spec in changing:
         if spec.like is not None:
-            again = spec.redraws is not None
             made[spec.name] = [
-                replace(each, intervention=spec.name, draw=spec.draw, redraws=again) for each in made[spec.like]
+                replace(each, intervention=spec.name, draw=spec.draw, redraws=spec.redraws) for each in made[spec.like]
             ]
     every = [variant for spec in changing for variant in made[spec.name]]
     if len(every) > MOST:
@@ -114,7 +113,8 @@ class _Maker:
                     f"a window of {sweep.window} layers is wider than the {len(layers)} layers that are swept",
                     f"at most {len(layers)}",
                 )
-            for first in range(0, len(layers) - sweep.window + 1, sweep.step):
+            last = len(layers) - sweep.window
+            for first in dict.fromkeys([*range(0, last + 1, sweep.step), last]):  # the deepest window, too
                 window = layers[first : first + sweep.window]
                 yield Variant(name, (self._made(change, window, None),), layer=window[0])
 
@@ -145,7 +145,13 @@ class _Maker:
                     f"{self.label} has no attention to change at these depths", in_words("layers", sorted(self.heads))
                 )
             return layers
-        return sorted(self.heads) if change.layers == "all" else sorted(set(change.layers))
+        layers = sorted(self.heads) if change.layers == "all" else sorted(set(change.layers))
+        beyond = [layer for layer in layers if layer not in self.heads]
+        if beyond:
+            raise self._wrong(
+                f"{self.label} has no layer {beyond[0]} to change", in_words("layers", sorted(self.heads))
+            )
+        return layers
 
     def _ranked(self, change: ChangeSpec, top: TopSpec) -> dict[Head, float]:
         """What heads are ranked by, of those in the layers that the change names."""

@@ -284,12 +284,17 @@ def _unmet(edit: PromptEdit, contents: Contents, *, inserted: bool) -> Iterator[
             yield EditProblem(key, f"no prompt has a field '{field}' with some text", near(field, contents.fields))
 
 
-def _missing(selector: str, layout: Layout, study: Study, parts: Sequence[Span] | None) -> tuple[str, str] | None:
-    """What is wrong with a selector of segments, and what is allowed; None if some prompt may have such a segment."""
+def _missing(
+    selector: str, layout: Layout, study: Study, parts: Sequence[Span] | None, *, answered: bool = False
+) -> tuple[str, str] | None:
+    """What is wrong with a selector of segments, and what is allowed; None if some prompt may have such a segment.
+
+    answered: it is about prompts with the answer that interventions are judged by.
+    """
     problem = selector_problem(selector)
     if problem is not None:
         return f"{problem} in '{selector}'", SELECTORS
-    own = [TEMPLATE, INSERTED, *([ANSWER] if study.prompts.answer else [])]
+    own = [TEMPLATE, INSERTED, *([ANSWER] if study.prompts.answer or answered else [])]
     wanted = Selector.of(selector)
     if wanted.name in own and (wanted.role, wanted.place) == (None, None):
         return None
@@ -328,7 +333,7 @@ def _of_segments(study: Study, layout: Layout, parts: Sequence[Span] | None) -> 
         with RULES.blamed(rule.kind.name, "segments"):
             named = [(rule.kind.study_key, segment) for segment in rule.kind.segments(rule.argument)]
         for key, segment in [*named, *([("within", rule.within)] if rule.within is not None else [])]:
-            missing = _missing(segment, layout, study, parts)
+            missing = _missing(segment, layout, study, parts, answered=at[0] == "interventions")
             if missing is not None:
                 yield Problem(at if at[0] == "without" else (*at, key), *missing)
     yield from _of_queries(study, layout, parts)

@@ -11,7 +11,7 @@ from attnscope.errors import near
 from attnscope.measures.names import head_measures
 from attnscope.study.interventions import MATCHED, ChangeSpec, InterventionSpec
 from attnscope.study.problem import Problem, duplicates, name_problems, shared_labels
-from attnscope.text.classes import PREFIX
+from attnscope.text.classes import OTHER, PREFIX
 from attnscope.text.groups.last import LAST
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def written_rules(study: Study) -> Iterator[tuple[At, str]]:
     """The class rules that interventions hide keys by, each after its place."""
     for at, change in _hiding(study):
         keys = change.options.get(Hide.key)
-        if isinstance(keys, str) and keys not in study.token_sets and PREFIX.match(keys):
+        if isinstance(keys, str) and keys not in _named(study) and PREFIX.match(keys):
             yield (*at, "keys"), keys
 
 
@@ -61,6 +61,11 @@ def _hiding(study: Study) -> Iterator[tuple[At, ChangeSpec]]:
 
 def _inside(spec: InterventionSpec) -> tuple[str, ...]:
     return () if spec.sweep is None else ("sweep",)
+
+
+def _named(study: Study) -> list[str]:
+    """The classes and sets that keys can be hidden by."""
+    return [*study.classes, OTHER, *study.also]
 
 
 def _of_outcome(study: Study) -> Iterator[Problem]:
@@ -93,31 +98,28 @@ def _of_control(study: Study, spec: InterventionSpec, at: At) -> Iterator[Proble
         return
     if not other.can_be_drawn:
         sweeps = other.over == "heads"
-        what = f"'{other.name}' has no control: " + (
-            "its other heads are" if sweeps else "nothing like it can be drawn"
-        )
+        why = "its other heads are" if sweeps else "it makes several changes, or nothing like it can be drawn"
+        what = f"'{other.name}' has no control: {why}"
         yield Problem((*at, str(spec.draw)), what, "interventions that hide keys or switch some heads off")
     if spec.draw == MATCHED and any(change.of_heads and change.top is None for change in other.every_change):
         what = f"the heads of '{other.name}' are given by number, so there is nothing to match others on"
         yield Problem((*at, MATCHED), what, "heads: top 10 by NAME; or a random control")
     for change in spec.restated:
-        if not any(_same_but_subject(change, each) for each in other.every_change):
+        if not change.open or not any(_same_but_subject(change, each) for each in other.every_change):
             what = f"a control changes the same queries, layers and heads as '{other.name}'"
             yield Problem((*at, change.edit), what, f"{spec.draw}: like {other.name}, and nothing else")
 
 
 def _same_but_subject(one: ChangeSpec, two: ChangeSpec) -> bool:
     """Whether two changes differ in the keys or heads that they are about at most."""
-    options = [
-        {name: each for name, each in change.options.items() if name != change.kind.key} for change in (one, two)
-    ]
-    return (one.edit, options[0], one.layers) == (two.edit, options[1], two.layers)
+    edits = [change.without_subject() for change in (one, two)]
+    return (one.edit, edits[0], one.layers) == (two.edit, edits[1], two.layers)
 
 
 def _of_change(study: Study, change: ChangeSpec, at: At) -> Iterator[Problem]:
     keys, queries = change.options.get(Hide.key), change.options.get("queries")
-    if change.kind is Hide and isinstance(keys, str) and keys not in study.token_sets and not PREFIX.match(keys):
-        allowed = f"{near(keys, study.token_sets)}; or a class rule such as segment:question"
+    if change.kind is Hide and isinstance(keys, str) and keys not in _named(study) and not PREFIX.match(keys):
+        allowed = f"{near(keys, _named(study))}; or a class rule such as segment:question"
         yield Problem((*at, "keys"), f"there is no class or set '{keys}'", allowed)
     if change.kind is Hide and queries == LAST.name and study.prompts.answer is not None:
         what = "the last token is the answer's, and nothing is written after it"

@@ -54,6 +54,9 @@ class TopSpec(Spec):
     @classmethod
     def _short_form(cls, data: Any) -> Any:
         match = _TOP.fullmatch(data) if isinstance(data, str) else None
+        if isinstance(data, str) and match is None:
+            context = {"given": data[:60], "near": "heads by layer such as {8: [0, 3]}, or top 10 by NAME"}
+            raise PydanticCustomError("one_of", "'{given}' names no heads", context)
         return data if match is None else {"top": int(match["top"]), "by": match["by"]}
 
 
@@ -64,6 +67,7 @@ class ChangeSpec(Spec):
     options: dict[str, Any] = Field(description="The edit's own fields, but for layers.")
     layers: Band = Field("all", description="all, numbers from 0, or {depths: [0.4, 0.7]} for all layers between.")
     top: TopSpec | None = Field(None, description="For edits of heads: which heads, if they depend on the model.")
+    open: bool = Field(False, description="Whether its keys or heads are said elsewhere: by the sweep that it is of.")
 
     @model_validator(mode="before")
     @classmethod
@@ -87,6 +91,11 @@ class ChangeSpec(Spec):
         if self.of_heads and self.kind.key in self.options and self.layers != "all":
             what = "the heads of {edit} name their layers already; remove layers"
             raise PydanticCustomError("one_of", what, {"edit": self.edit, "near": "layers with top, or in a sweep"})
+        has_subject = self.kind.key in self.options
+        if has_subject == (self.open or self.top is not None):
+            what = "{edit} names no {word}" if not has_subject else "{edit} names {word}, which are said elsewhere"
+            context = {"edit": self.edit, "word": self.kind.word, "near": f"{self.edit}: {{{self.kind.word}: ...}}"}
+            raise PydanticCustomError("one_of", what, context)
         self.made("all", _ANY_HEAD if self.of_heads else _ANY_KEY)
         return self
 
@@ -104,6 +113,11 @@ class ChangeSpec(Spec):
             options = {"how": PATCH, **given, Borrowed.key: given[self.kind.key]}
             return Borrowed.model_validate({key: each for key, each in options.items() if key != self.kind.key})
         return self.kind.model_validate(given if self.of_heads else {**given, "layers": layers})
+
+    def without_subject(self) -> dict[str, Any]:
+        """The edit's fields, defaults too, but for the keys or heads and the layers that it changes."""
+        edit = self.made("all", _ANY_HEAD if self.of_heads else _ANY_KEY)
+        return edit.model_dump(exclude={edit.key, "layers", self.kind.key})
 
     @property
     def of_heads(self) -> bool:
@@ -162,10 +176,15 @@ class SweepSpec(Spec):
 
     @model_validator(mode="after")
     def _fits(self) -> SweepSpec:
-        hides = self.change.edit == Hide.key
-        if self.over != "heads" and not hides:
-            what = "a sweep over {over} hides keys"
-            raise PydanticCustomError("one_of", what, {"over": self.over, "near": "hide, or over: heads"})
+        change = self.change
+        if self.over == "classes" and change.kind is not Hide:
+            raise PydanticCustomError("one_of", "a sweep over classes hides keys", {"near": "hide, or over: heads"})
+        if self.over == "layers" and change.of_heads:
+            what = "a sweep over layers changes what queries see"
+            raise PydanticCustomError("one_of", what, {"near": "hide, or over: heads"})
+        if self.over == "heads" and not change.of_heads and "heads" not in change.kind.model_fields:
+            context = {"edit": change.edit, "near": "over: layers"}
+            raise PydanticCustomError("one_of", "{edit} can't be made in a single head", context)
         if self.over != "layers" and (self.window, self.step) != (1, 1):
             raise PydanticCustomError("one_of", "window and step are for sweeps over layers", {"near": "over: layers"})
         if self.change.top is not None:
@@ -181,7 +200,7 @@ def _swept_fields(key: str, value: Any, over: str) -> dict[str, Any]:
     if absent and (key in fields["options"] or "top" in fields):
         context = {"over": over, "word": kind.word, "near": f"{key} without {kind.word}"}
         raise PydanticCustomError("one_of", "a sweep over {over} names no {word}", context)
-    return fields
+    return {**fields, "open": absent}
 
 
 class InterventionSpec(NamedSpec):
@@ -223,7 +242,7 @@ class InterventionSpec(NamedSpec):
         for key, value in edits.items():
             drawn, rest = _drawn_of(key, value)
             short |= drawn or {}
-            changes.append(_as_fields(key, rest))
+            changes.append({**_as_fields(key, rest), "open": drawn is not None})
         if not short:
             return {**own, "changes": [*own.get("changes", ()), *changes]} if changes else own
         if len(short) > 1:
@@ -272,9 +291,9 @@ class InterventionSpec(NamedSpec):
 
     @property
     def can_be_drawn(self) -> bool:
-        """Whether as much of something else can be changed."""
+        """Whether as much of something else can be changed; of several changes, each might be drawn for another."""
         kinds = [ATTENTION_EDITS.members[change.edit] for change in self.every_change]
-        return bool(kinds) and self.over != "heads" and all(kind.control_words for kind in kinds)
+        return len(kinds) == 1 and self.over != "heads" and all(kind.control_words for kind in kinds)
 
     def controlled(self) -> InterventionSpec:
         """A control for it: as much changed at random."""

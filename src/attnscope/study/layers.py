@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from attnscope.spec import Real, Spec, Whole
@@ -27,6 +27,13 @@ class BandSpec(Spec):
         description="From the first depth up to the second; 0 is the first layer, 1 is past the last. [0, 0.5] and "
         "[0.5, 1] have every layer once."
     )
+
+    @model_validator(mode="after")
+    def _in_order(self) -> BandSpec:
+        if self.depths[0] > self.depths[1]:
+            context = {"near": f"[{self.depths[1]}, {self.depths[0]}]"}
+            raise PydanticCustomError("one_of", "the first depth is beyond the second", context)
+        return self
 
     def layers(self, count: int) -> list[int]:
         """The layers of a model that has so many; at least one."""
@@ -61,6 +68,7 @@ Layers = Annotated[
 Band = Annotated[
     Literal["all"] | BandSpec | Numbers,
     _choice("layers", "all, a list of numbers such as [8, 9], or {depths: [0.4, 0.7]}", list, dict, BandSpec),
+    BeforeValidator(lambda data: BandSpec.model_validate(data) if isinstance(data, dict) else data),
 ]
 """Layers in which attention is changed."""
 Heads = Annotated[Literal["all"] | Numbers, _choice("heads", "all, or a list of numbers such as [0, 3]", list)]
