@@ -26,7 +26,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_studies_are_bundled_ones_and_files(here: Path) -> None:
-    assert set(completion.studies("fil")) == {"filler", "filler-vs-sentence", "filler-mine.yaml"}
+    assert set(completion.studies("fil")) == {"filler", "filler-causal", "filler-vs-sentence", "filler-mine.yaml"}
     assert completion.studies("run") == ["runs/"]
     assert completion.studies("no/such/") == []
     assert "symbols" in completion.bundled("")
@@ -60,7 +60,7 @@ def test_the_shell_gets_them(here: Path) -> None:
         )
         return done.stdout.split()
 
-    assert complete("attnscope run sym") == ["symbols"]
+    assert complete("attnscope run sys") == ["system-prompt"]
     assert complete("attnscope run symbols --evidence q") == ["quick"]
     assert complete("attnscope report runs/f") == ["runs/filler"]
     assert complete("attnscope new x.yaml --from enc") == ["encoder"]

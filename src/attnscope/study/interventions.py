@@ -114,6 +114,13 @@ class ChangeSpec(Spec):
             return Borrowed.model_validate({key: each for key, each in options.items() if key != self.kind.key})
         return self.kind.model_validate(given if self.of_heads else {**given, "layers": layers})
 
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        listed = handler.resolve_ref_schema(handler(schema))
+        about = {"description": listed["description"], "title": listed["title"]}
+        one = {"minProperties": 1, "maxProperties": 1, "additionalProperties": False}
+        return {**about, **one, "type": "object", "properties": _edits_in_schema()}
+
     def without_subject(self) -> dict[str, Any]:
         """The edit's fields, defaults too, but for the keys or heads and the layers that it changes."""
         edit = self.made("all", _ANY_HEAD if self.of_heads else _ANY_KEY)
@@ -190,6 +197,12 @@ class SweepSpec(Spec):
         if self.change.top is not None:
             raise PydanticCustomError("one_of", "a sweep over heads changes every head", {"near": "no heads here"})
         return self
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        listed = handler.resolve_ref_schema(handler(schema))
+        listed["properties"].pop("change")  # it is the edit, written beside the other keys
+        return {**listed, "properties": listed["properties"] | _edits_in_schema(), "required": ["over"]}
 
 
 def _swept_fields(key: str, value: Any, over: str) -> dict[str, Any]:
@@ -310,12 +323,15 @@ class InterventionSpec(NamedSpec):
         listed = handler.resolve_ref_schema(handler(schema))
         for name in ("redraws", "restated", "like", "draw"):  # they are in manifests only
             listed["properties"].pop(name)
-        edits: dict[str, Any] = {}
-        for kind in ATTENTION_EDITS.members.values():
-            edits[kind.key] = {"description": kind.__doc__, "type": ["object", "string", "array"]}
         drawn = {key: {"type": "string", "description": f"A {key} control: like NAME."} for key in (RANDOM, MATCHED)}
-        listed["properties"] |= edits | drawn
+        listed["properties"] |= _edits_in_schema() | drawn
         return {"anyOf": [{"type": "string", "minLength": 1}, listed]}
+
+
+def _edits_in_schema() -> dict[str, Any]:
+    """Every attention edit as a key, written as a mapping or in short."""
+    kinds = ATTENTION_EDITS.members.values()
+    return {kind.key: {"description": kind.__doc__, "type": ["object", "string", "array", "number"]} for kind in kinds}
 
 
 def _drawn_of(key: str, value: Any) -> tuple[dict[str, Any] | None, Any]:
