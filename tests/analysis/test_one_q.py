@@ -84,6 +84,25 @@ def test_a_quantity_that_differs_like_a_class_has_its_numbers(
     assert cells.sort("layer", "head")["q"].to_list() == rows_of(named, name, "mass", token_class)[0]["q"].to_list()
 
 
+def test_what_others_keep_of_what_a_class_takes_has_its_numbers_with_the_other_sign(named: Run) -> None:
+    for mine, theirs in zip(
+        rows_of(named, "filler minus sentence", "kept", "(all)"),
+        rows_of(named, "filler minus sentence", "mass", "inserted"),
+        strict=True,
+    ):
+        assert len(mine) == len(theirs) > 0
+        assert mine["q"].is_not_null().all()
+        assert mine.select("n", "p", "q", "smallest_p").equals(theirs.select("n", "p", "q", "smallest_p"))
+        ends = mine.select("difference", "low", "high").to_numpy()
+        np.testing.assert_array_equal(ends, -theirs.select("difference", "high", "low").to_numpy())
+        assert mine["two"].to_numpy() - mine["one"].to_numpy() == pytest.approx(mine["difference"].to_numpy(), abs=2e-6)
+        if "up" in mine.columns:
+            assert (
+                mine.select("up", "down", "rising", "falling").rows()
+                == theirs.select("down", "up", "falling", "rising").rows()
+            )
+
+
 def test_a_set_with_the_tokens_of_a_class_has_its_numbers(named: Run) -> None:
     pair = (rows_of(named, "filler minus none", "mass", each) for each in ("intro", "whole intro"))
     for mine, theirs in zip(*pair, strict=True):

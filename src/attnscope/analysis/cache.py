@@ -22,7 +22,7 @@ from attnscope.analysis.run import Run
 from attnscope.runs.integrity import sha256
 
 FOLDER = "cached"
-EDITION = 11  # raise it when the same question would get a different answer
+EDITION = 12  # raise it when the same question would get a different answer
 _DIGITS = 32  # of a hash, in file names
 
 

@@ -44,6 +44,11 @@ _TESTS_OF_CLASSES = (*_TESTS, "up", "down", "true_at_least", "same")
 TEN = 10
 SAME = 1e-12
 """Numbers that are no further apart are the same, but for the order in which they were added up."""
+TURNED_SAME = 1e-6
+"""The same for what one class gains and all others lose: the two are sums over other keys, measured in float32."""
+_TURNED = {"low": "high", "size_low": "size_high", "rising": "falling", "up": "down"}
+"""Columns that change places where a difference is that of a class with the other sign."""
+_SIGNED = ("difference", "low", "high", "size", "size_low", "size_high", "skew", "median", "half", "other_half")
 
 
 @dataclass(frozen=True)
@@ -122,9 +127,12 @@ def _family(comparison: Comparison, queries: str, quantity: str) -> tuple[pl.Dat
     matching = matched(comparison.one, comparison.two)
     if len(pairs) == 1 and pairs[0][0].token_class == EVERY:
         sides = _sides(comparison, matching, *pairs[0])
-        name = _class_with(comparison, queries, _compared_prompts(comparison, *pairs[0]), sides)
-        if name is not None:
-            return _as_class(comparison, pairs[0], sides, name)
+        prompts = _compared_prompts(comparison, *pairs[0])
+        for turned in (False, True):
+            given = sides[::-1] if turned else sides
+            name = _class_with(comparison, queries, prompts, given, TURNED_SAME if turned else SAME)
+            if name is not None:
+                return _as_class(comparison, pairs[0], sides, name, turned=turned)
     return _tested(comparison, matching, pairs, comparison.one.run.study.seed)
 
 
@@ -164,9 +172,12 @@ def class_with_change(comparison: Comparison, queries: str, prompts: NDArray[np.
 
 
 def _class_with(
-    comparison: Comparison, queries: str, prompts: NDArray[np.int64], sides: tuple[Floats, Floats]
+    comparison: Comparison, queries: str, prompts: NDArray[np.int64], sides: tuple[Floats, Floats], apart: float = SAME
 ) -> str | None:
-    """The class or set with the same differences, so that this is one difference under two names."""
+    """The class or set with the same differences, so that this is one difference under two names.
+
+    apart: how far numbers may be apart.
+    """
     mine = [sides[1] - sides[0]] if comparison.paired else list(sides)
     numbers, masses_of = _masses_compared(comparison, queries)
     if comparison.paired and not np.array_equal(prompts, numbers):
@@ -179,7 +190,7 @@ def _class_with(
     for name, pair in masses_of.items():
         theirs = [pair[1] - pair[0]] if comparison.paired else list(pair)
         if all(
-            one.shape == two.shape and np.allclose(one, two, rtol=0, atol=SAME, equal_nan=True)
+            one.shape == two.shape and np.allclose(one, two, rtol=0, atol=apart, equal_nan=True)
             for one, two in zip(mine, theirs, strict=True)
         ):
             return name
@@ -206,9 +217,12 @@ def _compared_prompts(comparison: Comparison, one: Values, two: Values) -> NDArr
 
 
 def _as_class(
-    comparison: Comparison, pair: tuple[Values, Values], sides: tuple[Floats, Floats], name: str
+    comparison: Comparison, pair: tuple[Values, Values], sides: tuple[Floats, Floats], name: str, *, turned: bool
 ) -> tuple[pl.DataFrame, pl.DataFrame] | None:
-    """The tables of a quantity whose difference is that of a class's mass: its tests and intervals are those."""
+    """The tables of a quantity whose difference is that of a class's mass: its tests and intervals are those.
+
+    turned: the quantity falls by what the class's mass rises by.
+    """
     queries, quantity = pair[0].queries, pair[0].quantity
     tables = family(comparison, queries, MASS)
     if tables is None:
@@ -220,7 +234,8 @@ def _as_class(
     untested = EVERY in one_way(comparison.one, comparison.two, queries, quantity)
     made = []
     for table, (one, two), tests in zip(tables, levels, (_TESTS_OF_HEADS, _TESTS_OF_CLASSES), strict=True):
-        rows = table.filter(pl.col("token_class") == name).with_columns(
+        rows = table.filter(pl.col("token_class") == name)
+        rows = (_turned(rows) if turned else rows).with_columns(
             pl.Series("one", one).fill_nan(None),
             pl.Series("two", two).fill_nan(None),
             quantity=pl.lit(quantity),
@@ -228,6 +243,14 @@ def _as_class(
         )
         made.append(rows.with_columns(pl.lit(None, rows.schema[each]).alias(each) for each in tests * untested))
     return made[0], made[1]
+
+
+def _turned(table: pl.DataFrame) -> pl.DataFrame:
+    """The same differences with the other sign."""
+    names = {one: two for pair in _TURNED.items() for one, two in (pair, pair[::-1]) if one in table.columns}
+    columns = [pl.col(names.get(name, name)) for name in table.columns]
+    signed = [-each if name in _SIGNED else each for name, each in zip(table.columns, columns, strict=True)]
+    return table.select(each.alias(name) for name, each in zip(table.columns, signed, strict=True))
 
 
 def _prompts_of(comparison: Comparison, one: Values, two: Values) -> int:
