@@ -27,7 +27,7 @@ CLAIM = re.compile(
     r"largest|smallest)\b"
 )
 CAUTIOUS = re.compile(
-    r"not tested|not significant|significant or not|within rounding error|[Ss]ignificantly|shown to be below the margin"
+    r"not tested|not significant|significant or not|within rounding error|[Ss]ignificantly|shown to be within the"
 )
 LOOK = Look(title="A figure", y="attention", caption="A caption.")
 

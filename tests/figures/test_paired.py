@@ -124,9 +124,8 @@ def test_a_map_of_a_change_grays_what_is_not_significant_and_counts_the_rest(run
     sure = int((want.q[:8] < 0.05).sum())
     told = (run.path / "figures" / "map.md").read_text(encoding="utf-8")
     least = np.nanmin(want.smallest[:8]) * np.isfinite(want.p).sum()
-    counts = (
-        "too few prompts for one head alone to be significant" if not sure and least >= 0.05 else f"{sure} of 8 heads"
-    )
+    too_few = "too few prompts or clusters for one head alone to be significant"
+    counts = too_few if not sure and least >= 0.05 else f"{sure} of 8 heads"
     assert f"Change significantly (q < 0.05): {counts}" in told
     picture = (run.path / "figures" / "map.svg").read_text(encoding="utf-8")
     assert picture.count("#bdbdbd") == 8 - sure

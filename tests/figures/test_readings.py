@@ -222,7 +222,7 @@ def test_heads_within_the_margin_are_counted_as_shown_to_be_below_it() -> None:
     rows = {"panel": ["p"] * 3, "layer": [0] * 3, "head": range(3), "value": [0.1, 0.2, 0.3]}
     table = pl.DataFrame({**rows, "q": [0.01, 0.9, 0.01], "same_q": [0.01, 0.01, 0.9]})
     told = draw_tables("heatmap", {"t": table}, LOOK).alt
-    assert "Change shown to be below the margin: 2 of 3 heads (1 of them changes significantly)." in told
+    assert "Change shown to be within the margin: 2 of 3 heads (1 of them changes significantly)." in told
 
 
 def test_a_strip_tells_its_highest_tokens_and_segment() -> None:

@@ -66,4 +66,4 @@ def test_an_untested_difference_has_its_direction_too(five: Run) -> None:
 def test_too_few_prompts_for_one_head_are_not_said_to_be_too_few_for_several(seven: Run) -> None:
     assert any("too few prompts for one of the 8 heads alone to be significant" in each for each in answer(seven))
     told = (seven.path / "figures" / "change.md").read_text(encoding="utf-8")
-    assert "Change significantly (q < 0.05): too few prompts for one head alone to be significant." in told
+    assert "Change significantly (q < 0.05): too few prompts or clusters for one head alone to be significant." in told

@@ -182,7 +182,7 @@ def heads(rows: Sequence[Row]) -> str:
     strong = sorted((row for row in known if row["q"] < FALSE_DISCOVERIES), key=lambda row: -abs(row["value"]))
     if not strong:
         none = (
-            "There are too few prompts for one head alone to be significant"
+            "There are too few prompts or clusters for one head alone to be significant"
             if too_few(known)
             else "None is significant"
         )

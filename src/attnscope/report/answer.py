@@ -219,7 +219,7 @@ def _placebo(run: Run, comparison: Comparison, row: Row) -> Iterator[str]:
     if drawn["up"] is None:
         found = "not tested"
     elif too_few(drawn):
-        found = "too few prompts for one head alone to be significant"
+        found = "too few prompts or clusters for one head alone to be significant"
     else:
         found = f"{drawn['up'] + drawn['down'] or 'none'} of {drawn['heads']} heads changed significantly"
     shown = sentences.with_interval(drawn["difference"], drawn["low"], drawn["high"])

@@ -137,7 +137,7 @@ def _heads(row: Row) -> tuple[str, str, str]:
     if row["up"] is None:
         counts, real = "not tested", ""
     elif too_few(row):
-        counts, real = "too few prompts for one head alone", ""
+        counts, real = "too few prompts or clusters for one head alone", ""
     else:
         counts = f"{row['up']} / {row['down']} of {row['heads']}"
         real = "" if row["true_at_least"] is None else f"{row['true_at_least']}"

@@ -274,7 +274,7 @@ def _counts(row: Row) -> str:
     found = row["up"] + row["down"]
     same = "" if row["same"] is None else f"; {row['same']} within the margin"
     if too_few(row):
-        return f"too few prompts for one head alone{same}"
+        return f"too few prompts or clusters for one head alone{same}"
     real = f" (at least {row['true_at_least']} real)" if found and row["true_at_least"] else ""
     return f"{row['up']} up, {row['down']} down of {row['heads']}{real}{same}"
 
@@ -284,7 +284,7 @@ def _short_counts(row: Row) -> tuple[str, str]:
     if row["up"] is None:
         return "", ""
     if too_few(row):
-        return "too few prompts for one head alone", ""
+        return "too few prompts or clusters for one head alone", ""
     return f"{row['up']} / {row['down']}", "" if row["true_at_least"] is None else f"{row['true_at_least']}"
 
 

@@ -105,7 +105,7 @@ def legend(table: pl.DataFrame, look: Look) -> str:
         gaps = any(0 < part["q"].null_count() < len(part) for part in _panels(table).values())
         untested = ", or not tested" if gaps else ""
         words += f" Gray: not significant (q >= {FALSE_DISCOVERIES} {look.among}){rounding}{untested}."
-        words += " There are too few prompts for one head alone to be significant." * too_few(table)
+        words += " There are too few prompts or clusters for one head alone to be significant." * too_few(table)
     if cells["same"].any():
-        words += " Equals sign: shown to be no change, that is within the study's margin; such cells are not gray."
+        words += " Equals sign: not significant, and shown to be within the study's margin; such cells are not gray."
     return words

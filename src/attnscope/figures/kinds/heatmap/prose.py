@@ -19,7 +19,7 @@ from attnscope.figures.kinds.heatmap.statistics import panels, shown_measures, t
 from attnscope.figures.prose import Document, Strong, Text, by_panel, document
 
 TESTED = ", tested against "
-FEW = "too few prompts for one head alone to be significant"
+FEW = "too few prompts or clusters for one head alone to be significant"
 
 
 def look(run: Run, options: HeatmapOptions, table: pl.DataFrame) -> Look:
@@ -130,7 +130,7 @@ def _facts(cells: pl.DataFrame, verdict: str) -> Iterator[tuple[str, str | None]
         if cells["same_q"].is_not_null().any():
             both = len(same.filter(pl.col("q") < FALSE_DISCOVERIES))
             small = f" ({both} of them change{'s' * (both == 1)} significantly)" if both else ""
-            yield "Change shown to be below the margin", f"{len(same)} of {heads}{small}"
+            yield "Change shown to be within the margin", f"{len(same)} of {heads}{small}"
         hidden = len(cells.filter(pl.col("q") < FALSE_DISCOVERIES, ~above_floor))
         yield "Not counted, though q is small, as rounding could cause the change", f"{hidden}" if hidden else None
     elif (cells["value"] < 0).any():
