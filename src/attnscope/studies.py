@@ -82,10 +82,10 @@ def request_study(
 def small_study(given: str | Path | Study, model: ModelSpec, limit: int) -> tuple[Study, PromptList]:
     """A study (a bundled name, a file or a Study) of one model in place of its own, with its first `limit` prompts.
 
-    Its own models need not exist; it has no figures.
+    Its own models need not exist; it has no figures and no interventions.
     """
     if isinstance(given, Study):
-        study = given.model_copy(update={"models": [model], "figures": []})
+        study = given.model_copy(update={"models": [model], "figures": [], "interventions": [], "outcome": None})
         _refuse_without_file(problems(study))
         try:
             prompts = read_prompts(study, Path())

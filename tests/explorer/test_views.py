@@ -309,3 +309,18 @@ def test_the_caption_of_a_map_names_what_is_measured_which_need_not_be_attention
     captions = [make_figure(explored, options_of(FigureSpec(**each))).look.caption for each in parts]
     assert captions[0].startswith("Change in entropy (nats), measured from the last token, mean over n = ")
     assert captions[1].startswith("Change in attention from the last token, mean over n = ")
+
+
+def test_heads_of_two_models_without_a_class_have_no_difference_in_it(explored: Run) -> None:
+    """Nothing is inserted into the base prompt, so that the class exists on neither side."""
+    client = TestClient(make_app(ServedRuns([explored.path])))
+    places = {"layer": [1, 1], "head": [3, 0], "model": ["one", "two"]}
+    asked = {
+        f"{side}_{key}": each[number] for number, side in enumerate(("left", "right")) for key, each in places.items()
+    }
+    both = {**asked, "left_condition": "none", "right_condition": "none"}
+    for params in (both, {**both, "right_head": 3}):
+        rows = client.get("/api/runs/explored/pair", params={"queries": "last", **params})
+        assert rows.status_code == 200
+        missing = [row for row in rows.json()["rows"] if row["difference"] is None]
+        assert all(row["q"] is None for row in missing)

@@ -129,7 +129,7 @@ def _family(comparison: Comparison, queries: str, quantity: str) -> tuple[pl.Dat
         sides = _sides(comparison, matching, *pairs[0])
         prompts = _compared_prompts(comparison, *pairs[0])
         for turned in (False, True):
-            given = sides[::-1] if turned else sides
+            given = _opposite(comparison, sides) if turned else sides
             name = _class_with(comparison, queries, prompts, given, TURNED_SAME if turned else SAME)
             if name is not None:
                 return _as_class(comparison, pairs[0], sides, name, turned=turned)
@@ -243,6 +243,11 @@ def _as_class(
         )
         made.append(rows.with_columns(pl.lit(None, rows.schema[each]).alias(each) for each in tests * untested))
     return made[0], made[1]
+
+
+def _opposite(comparison: Comparison, sides: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+    """Sides whose difference has the other sign: of the same prompts, or what is left of 1."""
+    return (sides[1], sides[0]) if comparison.paired else (1 - sides[0], 1 - sides[1])
 
 
 def _turned(table: pl.DataFrame) -> pl.DataFrame:

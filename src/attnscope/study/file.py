@@ -59,7 +59,8 @@ def find_study(name: str | Path) -> Path:
 def read_study(path: Path, instead: ModelSpec | None = None) -> Study:
     """The study in a file, checked as far as it can be without a model.
 
-    instead: a model in place of the study's own, which then need not exist; the study has no figures then.
+    instead: a model in place of the study's own, which then need not exist; the study has no figures and no
+    interventions then.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -111,7 +112,8 @@ def parse_study(text: str, where: str, instead: ModelSpec | None = None) -> Stud
     root, data = _composed(text, where)
     entries: Sequence[int] = ()
     if instead is not None:
-        data = {**data, "models": [instead], "figures": []}
+        measured = {key: value for key, value in data.items() if key not in ("interventions", "outcome")}
+        data = {**measured, "models": [instead], "figures": []}
     else:
         data, entries = _written_out(data, root, where)
     try:

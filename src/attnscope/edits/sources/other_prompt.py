@@ -37,7 +37,8 @@ class OtherPrompt(Source):
         texts = []
         for pieces in context.others():
             chosen = set(selector.segments(pieces))
-            texts += [piece.text for piece in pieces if piece.segment in chosen and piece.text != context.replaced]
+            texts += [piece.text for piece in pieces if piece.segment in chosen]
+        texts = [text for text in texts if text not in ("", context.replaced)]
         if not texts:
             raise AttnscopeError(
                 f"no other prompt has '{self.other_prompt}'",

@@ -100,13 +100,13 @@ def _known_row(run: Run, row: dict[str, Any], turned: bool) -> PairRow:
     """A row of a comparison; turned: left and right are the other way round."""
     ends = ("two", "one") if turned else ("one", "two")
     sign = -1 if turned else 1
-    low, high = (None if row[end] is None else sign * row[end] for end in ("low", "high"))
+    difference, low, high = (None if row[name] is None else sign * row[name] for name in ("difference", "low", "high"))
     lacking = not (row["one"] and row["two"])  # a class that one side lacks has no difference
     return PairRow(
         token_class=selection.class_label(run, row["token_class"]),
         left=row[ends[0]],
         right=row[ends[1]],
-        difference=sign * row["difference"],
+        difference=difference,
         low=None if lacking else high if turned else low,
         high=None if lacking else low if turned else high,
         q=row["q"],
