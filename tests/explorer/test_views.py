@@ -314,7 +314,7 @@ def test_the_caption_of_a_map_names_what_is_measured_which_need_not_be_attention
 def test_heads_of_two_models_without_a_class_have_no_difference_in_it(explored: Run) -> None:
     """Nothing is inserted into the base prompt, so that the class exists on neither side."""
     client = TestClient(make_app(ServedRuns([explored.path])))
-    places = {"layer": [1, 1], "head": [3, 0], "model": ["one", "two"]}
+    places: dict[str, list[Any]] = {"layer": [1, 1], "head": [3, 0], "model": ["one", "two"]}
     asked = {
         f"{side}_{key}": each[number] for number, side in enumerate(("left", "right")) for key, each in places.items()
     }
