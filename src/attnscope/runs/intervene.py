@@ -152,8 +152,8 @@ def _trials(
     variants: Sequence[Variant],
     sources: Sources,
 ) -> tuple[list[Trial], list[Dropped]]:
-    facts_of, chat = plan.description.facts, plan.maker.layout.chat
-    answers = Answers(request.study, plan.description.tokenization, facts_of.context, chat=chat)
+    context, chat = plan.description.facts.context, plan.maker.layout.chat
+    answers = Answers(request.study, plan.description.tokenization, context, chat=chat)
     maker = TrialMaker(request.study, facts.heads_by_layer, variants, sources, answers)
     mine = [(cell, key) for cell, key, _ in finished if cell.model == plan.spec.label]
     return _made(
